@@ -1,0 +1,3 @@
+//! The `outbox-relay` binary.
+
+fn main() {}

@@ -1,0 +1,215 @@
+//! Topic → endpoint: pure.
+//!
+//! A topic is a list of words between dots. In a pattern, `*` stands for exactly one word and `**`, as the last word, for
+//! one or more. Routes are asked in the order of the file and the first that matches decides, so the special case
+//! stands before the general one.
+
+use std::fmt;
+
+/// A topic pattern: `order.created`, `order.*`, `order.**` or `**`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pattern(String);
+
+/// One `[[routes]]` entry.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Route {
+    /// Which topics.
+    pub topic: Pattern,
+    /// The name of the endpoint that they go to.
+    pub to: String,
+}
+
+/// All routes, in order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Routes(Vec<Route>);
+
+// === impl Pattern ===
+
+impl Pattern {
+    /// Reads a pattern; the error says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Pattern, String> {
+        if text.is_empty() {
+            return Err("a topic pattern must not be empty".into());
+        }
+        let words: Vec<&str> = text.split('.').collect();
+        for (position, word) in words.iter().enumerate() {
+            match *word {
+                "" => {
+                    return Err(format!(
+                        "topic pattern {text:?} has an empty word between its dots"
+                    ));
+                }
+                "**" if position + 1 < words.len() => {
+                    return Err(format!(
+                        "topic pattern {text:?}: ** can only be the last word"
+                    ));
+                }
+                "*" | "**" => {}
+                word if word.contains('*') => {
+                    return Err(format!(
+                        "topic pattern {text:?}: * stands for a whole word, {word:?} is not one"
+                    ));
+                }
+                _ => {}
+            }
+        }
+        Ok(Pattern(text.to_owned()))
+    }
+
+    /// Whether `topic` is one of those that the pattern means.
+    pub fn matches(&self, topic: &str) -> bool {
+        let mut words = topic.split('.');
+        for want in self.0.split('.') {
+            match (want, words.next()) {
+                ("**", Some(_)) => return true,
+                ("*", Some(_)) => {}
+                (want, Some(word)) if want == word => {}
+                _ => return false,
+            }
+        }
+        words.next().is_none()
+    }
+
+    /// Whether every topic that `other` means is one that this pattern means too.
+    pub fn covers(&self, other: &Pattern) -> bool {
+        let mut theirs = other.0.split('.');
+        for want in self.0.split('.') {
+            match (want, theirs.next()) {
+                ("**", Some(_)) => return true,
+                ("*", Some(word)) if word != "**" => {}
+                (want, Some(word)) if want == word => {}
+                _ => return false,
+            }
+        }
+        theirs.next().is_none()
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+// === impl Routes ===
+
+impl Routes {
+    /// The routes in the order in which they are asked.
+    pub fn new(routes: Vec<Route>) -> Routes {
+        Routes(routes)
+    }
+
+    /// The name of the endpoint for a topic; `None` where no route matches: such a message stays where it is.
+    pub fn endpoint(&self, topic: &str) -> Option<&str> {
+        self.0
+            .iter()
+            .find(|route| route.topic.matches(topic))
+            .map(|route| route.to.as_str())
+    }
+
+    /// Routes that can never be asked, each with the earlier one that takes all its topics.
+    pub fn unreachable(&self) -> Vec<(&Route, &Route)> {
+        let mut found = Vec::new();
+        for (position, late) in self.0.iter().enumerate() {
+            if let Some(early) = self.0[..position]
+                .iter()
+                .find(|early| early.topic.covers(&late.topic))
+            {
+                found.push((late, early));
+            }
+        }
+        found
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Route> {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str) -> Pattern {
+        Pattern::parse(text).unwrap()
+    }
+
+    #[test]
+    fn patterns_match_whole_words() {
+        let table = [
+            ("order.created", "order.created", true),
+            ("order.created", "order.created.eu", false),
+            ("order.*", "order.created", true),
+            ("order.*", "order", false),
+            ("order.*", "order.created.eu", false),
+            ("order.*", "orders.created", false),
+            ("*.created", "order.created", true),
+            ("order.**", "order.created.eu", true),
+            ("order.**", "order", false),
+            ("**", "anything", true),
+            ("**", "any.thing", true),
+            ("*", "any.thing", false),
+        ];
+        for (text, topic, want) in table {
+            assert_eq!(pattern(text).matches(topic), want, "{text} {topic}");
+        }
+    }
+
+    #[test]
+    fn malformed_patterns_say_what_is_wrong() {
+        for (text, want) in [
+            ("", "must not be empty"),
+            ("a..b", "empty word"),
+            (".a", "empty word"),
+            ("**.a", "only be the last word"),
+            ("ord*", "whole word"),
+            ("a.***", "whole word"),
+        ] {
+            let error = Pattern::parse(text).unwrap_err();
+            assert!(error.contains(want), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn one_pattern_covers_another() {
+        let table = [
+            ("**", "order.*", true),
+            ("order.*", "order.created", true),
+            ("order.*", "order.**", false),
+            ("order.**", "order.*", true),
+            ("order.**", "order.**", true),
+            ("order.created", "order.*", false),
+            ("*", "**", false),
+        ];
+        for (wide, narrow, want) in table {
+            assert_eq!(
+                pattern(wide).covers(&pattern(narrow)),
+                want,
+                "{wide} {narrow}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_first_route_that_matches_decides() {
+        let route = |topic: &str, to: &str| Route {
+            topic: pattern(topic),
+            to: to.into(),
+        };
+        let routes = Routes::new(vec![
+            route("order.created", "audit"),
+            route("order.*", "billing"),
+            route("order.paid", "never"),
+        ]);
+        assert_eq!(routes.endpoint("order.created"), Some("audit"));
+        assert_eq!(routes.endpoint("order.paid"), Some("billing"));
+        assert_eq!(routes.endpoint("user.created"), None);
+        let unreachable: Vec<_> = routes
+            .unreachable()
+            .iter()
+            .map(|(late, _)| late.to.as_str())
+            .collect();
+        assert_eq!(unreachable, ["never"]);
+    }
+}

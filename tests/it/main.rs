@@ -1,0 +1,3 @@
+//! One test binary: a module per promise.
+
+fn main() {}
