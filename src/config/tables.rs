@@ -1,0 +1,252 @@
+//! The tables of the file, one function each: every key, its default and its range stand here and nowhere else.
+
+use std::{fs, time::Duration};
+
+use reqwest::Url;
+
+use super::{
+    reader::{Reader, Section},
+    units,
+};
+use crate::{
+    delivery, maintenance, relay, retry,
+    route::{Pattern, Route, Routes},
+    store,
+};
+
+const MILLISECOND: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(60 * 60);
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+const MIB: usize = 1 << 20;
+
+pub(crate) fn database(reader: &Reader<'_>, section: &Section<'_>) -> Option<store::Config> {
+    let url = database_url(reader, section);
+    let config = store::Config {
+        url: String::new(),
+        ca_file: section
+            .text("ca_file", r#"a path such as "/etc/ca.pem""#)
+            .map(Into::into),
+        guard: section.text("guard", r#"a word such as "production""#),
+        connections: section.count("connections", 2, 2..=20),
+    };
+    Some(store::Config {
+        url: url?,
+        ..config
+    })
+}
+
+/// An override comes before the file, and the file before `DATABASE_URL`, which is often there for other programs.
+fn database_url(reader: &Reader<'_>, section: &Section<'_>) -> Option<String> {
+    const EXPECTED: &str = r#"a URL such as "postgres://user@host/database""#;
+    const VARIABLE: &str = "DATABASE_URL";
+    let url = section.secret("url", EXPECTED, connection);
+    let file = section
+        .aside()
+        .text("url_file", r#"a path such as "/run/secrets/url""#);
+    let file_first = section.overridden("url_file") && !section.overridden("url");
+    let url_first = section.overridden("url") && !section.overridden("url_file");
+    if section.has("url") && section.has("url_file") && !file_first && !url_first {
+        let message = "stands beside url: only one of the two can be right";
+        section.problem("url_file", message.into());
+        None
+    } else if section.has("url") && !file_first {
+        url
+    } else if section.has("url_file") {
+        let read = fs::read_to_string(file?).map_err(|error| format!("can't be read: {error}"));
+        read.and_then(|text| connection(text.trim()))
+            .map_err(|message| section.problem("url_file", message))
+            .ok()
+    } else if let Some(text) = reader.variable(VARIABLE) {
+        connection(text)
+            .map_err(|message| reader.variable_problem(VARIABLE, message))
+            .ok()
+    } else {
+        let message =
+            "no database: set url or url_file in [database], or DATABASE_URL in the environment";
+        section.problem("url", message.into());
+        None
+    }
+}
+
+/// Tells what is meant for a database from what is not; the rest is for the driver to judge. Shows nothing of the value.
+fn connection(text: &str) -> Result<String, String> {
+    let schemes = ["postgres://", "postgresql://"];
+    let right = if text.contains("://") {
+        schemes.iter().any(|scheme| text.starts_with(scheme))
+    } else {
+        text.contains('=')
+    };
+    if !right {
+        return Err(r#"must be a URL such as "postgres://user@host/database" or a libpq string such as "host=db dbname=app"; its value is not shown here"#.into());
+    }
+    Ok(text.to_owned())
+}
+
+pub(crate) fn relay(section: &Section<'_>, host: &str) -> relay::Config {
+    // Replicas differ in their name, and should still have one digest.
+    let name = section.aside().text("name", r#"a name such as "relay-1""#);
+    relay::Config {
+        name: name.unwrap_or_else(|| host.to_owned()),
+        lease: section.duration("lease", 15 * SECOND, SECOND..=10 * MINUTE),
+        poll: section.duration("poll", 200 * MILLISECOND, 10 * MILLISECOND..=MINUTE),
+        batch: section.count("batch", 200, 1..=1000),
+        memory: section.size("memory", 64 * MIB, MIB..),
+        grace: section.duration("grace", 25 * SECOND, Duration::ZERO..=HOUR),
+        max_lost: section.count("max_lost", 5, 1..=100),
+    }
+}
+
+pub(crate) fn history(section: &Section<'_>) -> maintenance::Config {
+    let config = maintenance::Config {
+        attempts: section.duration("attempts", 30 * DAY, DAY..),
+        delivered: section.duration("delivered", DAY, Duration::ZERO..),
+    };
+    let whole = config.attempts.as_millis().is_multiple_of(DAY.as_millis());
+    section.check(&["attempts"], whole, || {
+        "must be whole days, as the partitions of the history are".into()
+    });
+    config
+}
+
+/// The endpoints that are right, and the names of all of them, so that a route to a wrong one is not wrong as well.
+pub(crate) fn endpoints(root: &Section<'_>) -> (Vec<delivery::Endpoint>, Vec<String>) {
+    const NAME: &str = r#"a name such as "billing""#;
+    const URL: &str = r#"a URL such as "http://127.0.0.1:9000/hook""#;
+    let defaults = root.section("defaults");
+    // For what is wrong there, should there be no endpoint that inherits it.
+    endpoint(&defaults.aside(), None, None);
+    let entries = root.sections("endpoints");
+    if entries.as_ref().is_some_and(Vec::is_empty) {
+        let message = "no endpoints: at least one [[endpoints]] with a name and a url is needed";
+        root.problem("endpoints", message.into());
+    }
+    let mut names = Vec::new();
+    let mut list = Vec::new();
+    for mut entry in entries.into_iter().flatten() {
+        let name = entry.aside().required("name", NAME, |text| {
+            let twice = names.iter().any(|name| name == text);
+            names.push(text.to_owned());
+            let name = endpoint_name(text)?;
+            if twice {
+                return Err(format!("there is another endpoint {name:?}"));
+            }
+            Ok(name)
+        });
+        if let Some(name) = &name {
+            entry = entry.named("endpoints", name);
+        }
+        let url = entry.required("url", URL, endpoint_url);
+        list.extend(endpoint(&entry.under(&defaults), name, url));
+    }
+    (list, names)
+}
+
+/// All that `[defaults]` may hold. Name and URL come last, so that without them everything else is still read.
+fn endpoint(
+    section: &Section<'_>,
+    name: Option<String>,
+    url: Option<Url>,
+) -> Option<delivery::Endpoint> {
+    let timeout = section.duration("timeout", 10 * SECOND, MILLISECOND..=HOUR);
+    let mut connect_timeout = section.duration("connect_timeout", 3 * SECOND, MILLISECOND..);
+    if !section.has("connect_timeout") {
+        // Where only the time-out is shortened, what is inherited gives way.
+        connect_timeout = connect_timeout.min(timeout);
+    }
+    let keys = ["connect_timeout", "timeout"];
+    section.check(&keys, connect_timeout <= timeout, || {
+        let timeout = units::show_duration(timeout);
+        format!("must not be longer than timeout, which is {timeout}")
+    });
+    Some(delivery::Endpoint {
+        timeout,
+        connect_timeout,
+        concurrency: section.count("concurrency", 64, 1..=10_000),
+        retry: policy(&section.section("retry")),
+        name: name?,
+        url: url?,
+    })
+}
+
+fn policy(section: &Section<'_>) -> retry::Policy {
+    let default = retry::Policy::default();
+    let policy = retry::Policy {
+        base: section.duration("base", default.base, MILLISECOND..),
+        factor: section.real("factor", default.factor, 1.0..=100.0),
+        cap: section.duration("cap", default.cap, MILLISECOND..),
+        max_attempts: section.count("max_attempts", default.max_attempts, 1..=1000),
+        max_age: section.duration("max_age", default.max_age, Duration::ZERO..),
+    };
+    section.check(&["cap", "base"], policy.base <= policy.cap, || {
+        let [base, cap] = [policy.base, policy.cap].map(units::show_duration);
+        format!("the first delay (base = {base}) is longer than any may be (cap = {cap})")
+    });
+    policy
+}
+
+pub(crate) fn routes(root: &Section<'_>, names: &[String]) -> Routes {
+    let entries = root.sections("routes");
+    if entries.as_ref().is_some_and(Vec::is_empty) {
+        let message = "no routes: at least one [[routes]] with topic and to is needed";
+        root.problem("routes", message.into());
+    }
+    let entries = entries.into_iter().flatten();
+    Routes::new(entries.filter_map(|entry| route(&entry, names)).collect())
+}
+
+fn route(section: &Section<'_>, names: &[String]) -> Option<Route> {
+    let topic = section.required("topic", r#"a pattern such as "order.*""#, Pattern::parse);
+    let to = section.required_list("to", r#"a list of one endpoint such as ["billing"]"#)?;
+    let wrong = match to.as_slice() {
+        [] => "must name an endpoint".into(),
+        // Where there are no endpoints at all, that is the problem.
+        [name] if names.is_empty() || names.contains(name) => {
+            let to = name.clone();
+            return Some(Route { topic: topic?, to });
+        }
+        [name] => {
+            let name = units::quoted(name);
+            let known: Vec<String> = names.iter().map(|name| units::quoted(name)).collect();
+            format!("there is no endpoint {name}, only {}", known.join(", "))
+        }
+        _ => "a route to several endpoints (fan-out) is not supported yet; name one".into(),
+    };
+    section.problem("to", wrong);
+    None
+}
+
+fn endpoint_name(text: &str) -> Result<String, String> {
+    let right = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '-';
+    if !(1..=63).contains(&text.len()) || !text.chars().all(right) {
+        let found = units::quoted(text);
+        return Err(format!(
+            "must be 1 to 63 of a-z, 0-9, _ and -, found {found}"
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+/// Of a URL that is wrong no more than the scheme is shown: it may hold credentials, or be the database's.
+fn endpoint_url(text: &str) -> Result<Url, String> {
+    let url = Url::parse(text).map_err(|error| format!("not a URL: {error}"))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(format!(
+            "must be http or https, found {}",
+            units::quoted(url.scheme())
+        ));
+    }
+    // The parser forgives a missing host and takes the first part of the path for it.
+    let rest = text.split_once("://").map_or("", |(_, rest)| rest);
+    if rest.starts_with(['/', '\\']) || rest.is_empty() {
+        return Err("must have a host after http:// or https://".into());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("must not hold credentials: those in a URL end up in logs".into());
+    }
+    if url.fragment().is_some() {
+        return Err("must not have a fragment (what follows #): it would not be sent".into());
+    }
+    Ok(url)
+}

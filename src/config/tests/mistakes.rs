@@ -1,0 +1,254 @@
+//! What is wrong, and how it is said.
+
+use super::*;
+
+/// What is wrong, a line a problem, without the file's name.
+fn wrong(text: &str, variables: &[(&str, &str)]) -> Vec<String> {
+    let problems = read(text, variables).unwrap_err();
+    assert_eq!(problems.to_string().lines().count(), problems.list.len());
+    problems.list.iter().map(Problem::to_string).collect()
+}
+
+/// The one thing that is wrong with the smallest form when `addition` stands after it.
+fn wrong_addition(addition: &str) -> String {
+    let found = wrong(&format!("{SMALLEST}{addition}"), &[DATABASE]);
+    assert_eq!(found.len(), 1, "{addition}: {found:?}");
+    found[0].clone()
+}
+
+#[test]
+fn all_that_is_wrong_is_said_at_once_in_the_order_of_the_file() {
+    let text = r#"
+[relay]
+lease = "15"
+pol = "1s"
+batch = 2000
+memory = 4
+
+[histroy]
+[defaults]
+name = "x"
+retry.cap = "0.5s"
+
+[[endpoints]]
+name = "Billing"
+url = "ftp://host/in"
+timeout = 10
+
+[[endpoints]]
+url = "http://user:pw@host/in"
+retry = { factor = 0.5, max_attempts = "3" }
+
+[[routes]]
+topic = "order..*"
+to = ["Billing"]
+
+[[routes]]
+to = ["a",
+  5]
+"#;
+    let want = [
+        r#"line 3, relay.lease: 15 has no unit: add one of ms, s, m, h, d, as in "15s""#,
+        "line 4, relay.pol: unknown key; did you mean poll?",
+        "line 5, relay.batch: must be from 1 to 1000, found 2000",
+        "line 6, relay.memory: must be at least 1MiB, found 4",
+        "line 8, histroy: unknown key; did you mean history?",
+        "line 10, defaults.name: unknown key; known here: concurrency, connect_timeout, retry, timeout",
+        r#"line 11, defaults.retry.cap: expected a duration such as "200ms", "15s" or "1h30m", found "0.5s""#,
+        r#"line 14, endpoints[0].name: must be 1 to 63 of a-z, 0-9, _ and -, found "Billing""#,
+        r#"line 15, endpoints[0].url: must be http or https, found "ftp""#,
+        r#"line 16, endpoints[0].timeout: 10 has no unit: add one of ms, s, m, h, d, as in "10s""#,
+        r#"line 18, endpoints[1].name: is missing: expected a name such as "billing""#,
+        "line 19, endpoints[1].url: must not hold credentials: those in a URL end up in logs",
+        "line 20, endpoints[1].retry.factor: must be from 1 to 100, found 0.5",
+        r#"line 20, endpoints[1].retry.max_attempts: expected a whole number such as 20, found the text "3""#,
+        r#"line 23, routes[0].topic: topic pattern "order..*" has an empty word between its dots"#,
+        r#"line 26, routes[1].topic: is missing: expected a pattern such as "order.*""#,
+        r#"line 28, routes[1].to: expected a list of one endpoint such as ["billing"], found the number 5"#,
+        "database.url: no database: set url or url_file in [database], or DATABASE_URL in the environment",
+        "environment OUTBOX__RELAY__LAESE: no such setting, or no such endpoint in this file; did you mean OUTBOX__RELAY__LEASE?",
+    ];
+    let found = wrong(text, &[("OUTBOX__RELAY__LAESE", "5s")]);
+    assert_eq!(found, want, "{found:#?}");
+    let shown = read(text, &[]).unwrap_err().to_string();
+    assert!(shown.starts_with("relay.toml: line 3, relay.lease: 15 has no unit"));
+}
+
+/// Lines before the smallest form (` ; ` stands for a line break), and what must be said of them.
+const MISTAKES: &str = r#"
+relay.batch = 1.5 => line 1, relay.batch: expected a whole number such as 200, found the number 1.5
+relay.batch = "200" => expected a whole number such as 200, found the text "200"
+relay.batch = -1 => must be from 1 to 1000, found -1
+relay.batch = 99999999999999999999 => must be from 1 to 1000, found 99999999999999999999
+relay.lease = true => expected a duration such as "15s", found the boolean true
+relay.lease = 1.5 => 1.5 has no unit
+relay.lease = "11m" => must be from 1s to 10m, found "11m"
+relay.lease = { a = 1 } => expected a duration such as "15s", found a table
+relay.lease = 12:30:00 => found a date or time
+relay.memory = "64mb" => expected a size such as "64MiB", "500kB" or a number of bytes, found "64mb"
+relay.memory = [] => expected a size such as "64MiB", found a list
+relay.name = "" => must not be empty
+relay.name = "a\nb" => have no control characters
+relay.pols = "1s" => line 1, relay.pols: unknown key; did you mean poll?
+history.attempts = "36h" => must be whole days
+history.attempts = "1h" => must be at least 1d, found "1h"
+defaults.connect_timeout = "3s" ; defaults.timeout = "2s" => line 1, defaults.connect_timeout: must not be longer than timeout, which is 2s
+defaults.connect_timeout = "11s" => must not be longer than timeout, which is 10s
+defaults.connect_timeout = "2h" ; defaults.timeout = "x" => line 2, defaults.timeout: expected a duration
+defaults.retry.base = "2h" => defaults.retry.base: the first delay (base = 2h) is longer than any may be (cap = 1h)
+defaults.retry.base = "2s" ; defaults.retry.cap = "1s" => line 2, defaults.retry.cap: the first delay (base = 2s)
+defaults.retry = 5 => line 1, defaults.retry: expected a table, found the number 5
+defaults.retry.factor = nan => must be from 1 to 100, found nan
+defaults.retry.factor = inf => must be from 1 to 100, found inf
+defaults.retry.factor = "2" => expected a number such as 2.0, found the text "2"
+database.ca_file = 5 => expected a path such as "/etc/ca.pem", found the number 5
+database.connections = 1 => must be from 2 to 20, found 1
+ ; unknown.x = 1 => line 2, unknown: unknown key; known here: database, defaults, endpoints, history, relay, routes
+[[endpoint]] ; [[endpoint]] => line 1, endpoint: unknown key; did you mean endpoints?
+[[routes]] ; topic = "a" ; to = [] => line 3, routes[0].to: must name an endpoint
+[[routes]] ; topic = "a" ; to = "billing" => expected a list of one endpoint such as ["billing"], found the text "billing"
+[[routes]] ; topic = "a" ; to = ["billing", "x"] => a route to several endpoints (fan-out) is not supported yet; name one
+[[routes]] ; topic = "a" ; to = ["biling"] => there is no endpoint "biling", only "billing"
+[[routes]] ; topic = "a" ; to = ["billing"] ; key = 1 => line 4, routes[0].key: unknown key; known here: to, topic
+[[endpoints]] ; name = "billing" ; url = "http://h" => line 5, endpoints[1].name: there is another endpoint "billing"
+"#;
+
+#[test]
+fn each_mistake_has_its_message() {
+    for row in MISTAKES.lines().skip(1) {
+        let (lines, want) = row.split_once(" => ").unwrap();
+        let lines = lines.replace(" ; ", "\n");
+        let found = wrong(&format!("{lines}{SMALLEST}"), &[DATABASE]);
+        assert!(found[0].contains(want), "{row}: {found:?}");
+        assert_eq!(found.len(), 1, "{row}: {found:?}");
+    }
+}
+
+/// URLs of an endpoint, and what must be said of them.
+const URLS: &str = r#"
+http://h =>
+HTTPS://h:8443/a?b=c =>
+http://[::1]:9000/ =>
+127.0.0.1:9000/hook => not a URL: relative URL without a base
+localhost:9000/hook => must be http or https, found "localhost"
+ => not a URL
+http:// => not a URL: empty host
+http:///hook => must have a host
+http:hook => must have a host
+http://h/#a => must not have a fragment
+http://s3cret@h/ => must not hold credentials
+http://u:s3cret@h/ => must not hold credentials
+postgres://u:s3cret@h/ => must be http or https, found "postgres"
+http://u:s3cret@h:x/ => not a URL: invalid port number
+"#;
+
+#[test]
+fn urls_of_endpoints_are_checked() {
+    for row in URLS.lines().skip(1) {
+        let (url, want) = row.split_once(" =>").unwrap();
+        let text = SMALLEST.replace("http://127.0.0.1:9000/hook", url);
+        if want.is_empty() {
+            assert!(read(&text, &[DATABASE]).is_ok(), "{row}");
+            continue;
+        }
+        let found = wrong(&text, &[DATABASE]);
+        let want = format!("line 4, endpoints[0].url: {}", want.trim());
+        assert!(found[0].starts_with(&want), "{row}: {found:?}");
+        assert_eq!(found.len(), 1, "{row}: {found:?}");
+        assert!(!found[0].contains("s3cret"), "{row}: {found:?}");
+    }
+}
+
+#[test]
+fn lists_that_must_not_be_empty() {
+    let want = [
+        "endpoints: no endpoints: at least one [[endpoints]] with a name and a url is needed",
+        "routes: no routes: at least one [[routes]] with topic and to is needed",
+    ];
+    assert_eq!(wrong("", &[DATABASE]), want);
+    let text = "[endpoints]\nname = \"a\"\n[[routes]]\ntopic = \"a\"\nto = [\"a\"]\n[defaults]\ntimeout = 1";
+    let want = [
+        "line 1, endpoints: expected a list of tables, each under [[endpoints]], found a table",
+        "line 7, defaults.timeout: 1 has no unit: add one of ms, s, m, h, d, as in \"1s\"",
+    ];
+    assert_eq!(wrong(text, &[DATABASE]), want);
+}
+
+#[test]
+fn what_is_no_toml_is_reported_with_its_line() {
+    let table = [
+        ("[relay\nlease = 5", 1),
+        ("[relay]\n\nlease = 15s", 3),
+        ("[relay]\nlease = \"15s", 2),
+        ("[relay]\nlease = \"1s\"\nlease = \"2s\"", 3),
+        ("[relay]\n[relay]", 2),
+        ("[database]\nurl = postgres://u:s3cret@h", 2),
+        ("[database]\nurl = \"postgres://u:s3cret@h", 2),
+        ("[database]\nurl = \"postgres://u:s3cret\\@h\"", 2),
+    ];
+    for (text, line) in table {
+        let problems = read(text, &[DATABASE]).unwrap_err();
+        assert_eq!(problems.list[0].line, Some(line), "{text}: {problems}");
+        assert!(
+            problems.to_string().contains("not valid TOML: "),
+            "{problems}"
+        );
+        assert!(!problems.to_string().contains("s3cret"), "{problems}");
+    }
+    assert_eq!(wrong("a = 1s\nb = 2\nc = 3s", &[]).len(), 2);
+}
+
+/// Overrides, and what must be said of them.
+const OVERRIDES: &str = r#"
+OUTBOX__RELAY__LEASE=5 => 5 has no unit
+OUTBOX__RELAY__LEASE= => expected a duration
+OUTBOX__RELAY__BATCH=many => expected a whole number such as 200, found "many"
+OUTBOX__RELAY__BATCH=0 => must be from 1 to 1000, found 0
+OUTBOX__DEFAULTS__RETRY__FACTOR=x => expected a number such as 2.0, found "x"
+OUTBOX__ENDPOINTS__BILLING__URL=ftp://h => must be http or https, found "ftp"
+OUTBOX__ENDPOINTS__BILLING__NAME=x => no such setting
+OUTBOX__ENDPOINTS__BILING__URL=http://h => no such setting, or no such endpoint in this file; did you mean OUTBOX__ENDPOINTS__BILLING__URL?
+OUTBOX__ROUTES__TO=x => no such setting
+OUTBOX__=x => no such setting
+OUTBOX__ENDPOINTS__A_B__URL=http://h => could mean endpoints[1].url or endpoints[2].url
+OUTBOX__DATABASE__URL=s3cret => must be a URL
+OUTBOX__DATABASE__URL_FILE=/no/such/file => can't be read
+"#;
+
+#[test]
+fn overrides_can_be_wrong_too() {
+    let twin = |name| format!("[[endpoints]]\nname = \"{name}\"\nurl = \"http://h\"\n");
+    let text = format!("{SMALLEST}{}{}", twin("a-b"), twin("a_b"));
+    for row in OVERRIDES.lines().skip(1) {
+        let (variable, want) = row.split_once(" => ").unwrap();
+        let (name, value) = variable.split_once('=').unwrap();
+        let found = wrong(&text, &[DATABASE, (name, value)]);
+        let want = format!("environment {name}: {want}");
+        assert!(found[0].starts_with(&want), "{row}: {found:?}");
+        assert_eq!(found.len(), 1, "{row}: {found:?}");
+        assert!(!found[0].contains("s3cret"), "{row}: {found:?}");
+    }
+}
+
+#[test]
+fn what_is_inherited_and_wrong_is_said_once() {
+    let more = "[[endpoints]]\nname = \"b\"\nurl = \"http://h\"\n[defaults]\n";
+    for wrong in [
+        "timeout = 5",
+        "retry = 5",
+        "retry.base = \"2h\"",
+        "retry = { base = 1, cap = \"1ms\" }",
+    ] {
+        wrong_addition(&format!("{more}{wrong}"));
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_a_problem() {
+    let problems = load(Path::new("/no/such/relay.toml")).unwrap_err();
+    let shown = problems.to_string();
+    assert!(
+        shown.starts_with("/no/such/relay.toml: can't be read: "),
+        "{shown}"
+    );
+}
