@@ -87,6 +87,26 @@ pub fn load(path: &Path) -> Result<Config, Problems> {
     parse(&file, &text, &environment, &host)
 }
 
+/// The database alone: that of the file at `path`, or without one that of the environment (`DATABASE_URL`, and
+/// `OUTBOX__DATABASE__…`), for commands that need nothing else.
+///
+/// # Errors
+///
+/// As [`load`]; without a file, a URL that is missing.
+pub fn database(path: Option<&Path>) -> Result<store::Config, Problems> {
+    if let Some(path) = path {
+        return load(path).map(|config| config.database);
+    }
+    let problems = |list| Problems::new("environment", list);
+    let mut variables = environment().map_err(problems)?;
+    let ours = format!("{}DATABASE__", reader::PREFIX);
+    variables.retain(|name, _| name == "DATABASE_URL" || name.starts_with(&ours));
+    let reader = Reader::new("", &variables).map_err(problems)?;
+    let database = tables::database(&reader, &reader.root().section("database"));
+    reader.finish().map_err(problems)?;
+    Ok(database.expect("a database that is missing or wrong is a problem"))
+}
+
 /// Makes a configuration of the text of a file, variables of the environment, and the host's name.
 ///
 /// `file` is for messages only. The one thing that is read beyond the parameters is the file that `url_file` names.

@@ -1,11 +1,19 @@
 //! outbox-relay: turns committed PostgreSQL rows into HTTP deliveries.
 //!
-//! In reading order: the words, what follows from them, the edges, the loop, the doors.
-pub mod config;
-pub mod delivery;
-pub mod maintenance;
+//! In reading order, from the words up: what follows from an outcome and where a topic goes (pure), the edges to PostgreSQL
+//! and HTTP, the loop that joins them, the wiring, the command line. Imports point down only; a test checks it.
+
 pub mod message;
-pub mod relay;
 pub mod retry;
 pub mod route;
+
+pub mod delivery;
 pub mod store;
+
+pub mod maintenance;
+pub mod relay;
+
+pub mod app;
+pub mod config;
+
+pub mod cli;

@@ -1,3 +1,7 @@
 //! The `outbox-relay` binary.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    outbox_relay::cli::main()
+}

@@ -1,6 +1,14 @@
-//! Partitions and retention.
+//! Partitions and retention: made a week ahead, dropped when their time is over.
+//!
+//! Any relay does it, at its start and about once an hour; in the database one at a time. It never touches what is
+//! undelivered, and a failure stops nothing: it is said, and tried again soon.
 
 use std::time::Duration;
+
+use rand::{Rng, RngExt};
+use tokio_util::sync::CancellationToken;
+
+use crate::store::{Error, Store};
 
 /// How long history is kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,4 +17,39 @@ pub struct Config {
     pub attempts: Duration,
     /// Payloads of delivered messages, for replay; zero = not kept at all.
     pub delivered: Duration,
+}
+
+/// Days for which partitions exist ahead.
+const AHEAD: i32 = 7;
+const EVERY: Duration = Duration::from_secs(60 * 60);
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// Runs until the stop.
+pub async fn run(store: &Store, config: &Config, stop: &CancellationToken, rng: &mut impl Rng) {
+    loop {
+        let wait = match run_once(store, config).await {
+            Ok(()) => EVERY,
+            Err(error) => {
+                tracing::warn!(%error, "partitions of history could not be maintained, trying again");
+                AGAIN
+            }
+        };
+        // Replicas that were started together must not come together.
+        let wait = wait.mul_f64(rng.random_range(0.75..1.25));
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}
+
+/// One round.
+pub async fn run_once(store: &Store, config: &Config) -> Result<(), Error> {
+    let (made, dropped) = store
+        .maintain_partitions(AHEAD, config.attempts, config.delivered)
+        .await?;
+    if made + dropped > 0 {
+        tracing::info!(made, dropped, "partitions of history maintained");
+    }
+    Ok(())
 }

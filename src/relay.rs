@@ -1,6 +1,34 @@
-//! The loop.
+//! The loop: settle what has finished, claim for the free slots, start requests, wait.
+//!
+//! Model: one task makes every database call on the delivery path; tasks of their own do HTTP only and report what came of
+//! it. Batches form by themselves from what finished during the last round trip. No transaction, row lock or connection
+//! is held while a request is on its way.
+//! Authority: leases in the database, kept by the [`renewal`]. What was finished is settled under the lease that it was
+//! claimed under; what the database does not accept came too late and changes nothing.
+//! Failure: while the database is away nothing is claimed, finished outcomes stay in memory (no more than there were slots)
+//! and are settled when it is back. A claim whose commit is unknown is undone by [`Store::recover`]. A relay that was reaped, or
+//! whose database crashed, drops what it has and registers anew. A task that panics gives its message back.
 
-use std::time::Duration;
+mod destination;
+mod lanes;
+mod renewal;
+mod session;
+mod watch;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use rand::{
+    SeedableRng,
+    rngs::{StdRng, SysRng},
+};
+use tokio_util::sync::CancellationToken;
+
+use self::session::{Ended, Session};
+use crate::{
+    delivery::{ClientError, Endpoint},
+    route::Routes,
+    store::{self, Store},
+};
 
 /// What the loop needs to know.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,4 +47,107 @@ pub struct Config {
     pub grace: Duration,
     /// A message is dead when relays died with it under their lease more often than this.
     pub max_lost: u32,
+}
+
+/// All that one relay works with.
+pub struct Relay {
+    /// The loop's own settings.
+    pub config: Config,
+    /// How to connect.
+    pub database: store::Config,
+    /// What tells this configuration from another, in `status`.
+    pub digest: String,
+    /// The destinations.
+    pub endpoints: Vec<Endpoint>,
+    /// Which topic goes where.
+    pub routes: Routes,
+    /// Whether delivered payloads are kept.
+    pub archive: bool,
+    /// End, with success, as soon as nothing is due.
+    pub until_empty: bool,
+}
+
+/// What a relay did in its life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Messages that were delivered.
+    pub delivered: u64,
+    /// Attempts that failed and will be made again.
+    pub retried: u64,
+    /// Messages that became dead letters.
+    pub dead: u64,
+}
+
+/// What stops a relay that was not asked to stop.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An endpoint can't be sent to at all.
+    #[error(transparent)]
+    Endpoint(#[from] ClientError),
+    /// The database can't be used.
+    #[error(transparent)]
+    Database(#[from] store::Error),
+    /// The system gives no randomness.
+    #[error("the system gives no random numbers: {0}")]
+    Random(String),
+}
+
+/// Delivers until `shutdown` ends, then drains: what was not started is given back at once, what is in flight has the grace
+/// period. Starts only on a database that it may deliver from; later outages are waited for.
+pub async fn run(relay: Relay, shutdown: impl Future<Output = ()>) -> Result<Summary, Error> {
+    let stop = CancellationToken::new();
+    let life = live(&relay, &stop);
+    tokio::pin!(life);
+    tokio::select! {
+        end = &mut life => return end,
+        () = shutdown => stop.cancel(),
+    }
+    life.await
+}
+
+/// One registration after the other, until the stop.
+async fn live(relay: &Relay, stop: &CancellationToken) -> Result<Summary, Error> {
+    let store = Store::new(&relay.database)?;
+    // A beat that takes longer than this has missed its turn anyway.
+    let patience = (relay.config.lease / 3).max(Duration::from_millis(500));
+    let beats = Store::single(&relay.database, patience)?;
+    // The one generator of this process; everything below takes it as a parameter.
+    let mut rng =
+        StdRng::try_from_rng(&mut SysRng).map_err(|error| Error::Random(error.to_string()))?;
+    let mut summary = Summary::default();
+    let mut unrouted = BTreeSet::new();
+    store.check().await?;
+    loop {
+        let names: Vec<&str> = relay
+            .endpoints
+            .iter()
+            .map(|endpoint| &*endpoint.name)
+            .collect();
+        store.add_endpoints(&names).await?;
+        let session = Session::open(relay, &store, &beats, &mut rng, &mut unrouted, &mut summary);
+        match session.await?.run(stop).await {
+            Ended::Done => return Ok(summary),
+            Ended::Anew => {}
+        }
+        // The database may be another one by now: a promoted replica, a restored copy.
+        if !wait_for(&store, stop).await? {
+            return Ok(summary);
+        }
+    }
+}
+
+/// Waits until the database can be used again; one that must not be used ends the relay. `false`: stopped.
+async fn wait_for(store: &Store, stop: &CancellationToken) -> Result<bool, Error> {
+    let mut wait = Duration::from_millis(100);
+    loop {
+        match store.check().await {
+            Ok(()) => return Ok(!stop.is_cancelled()),
+            Err(error @ store::Error::Refused(_)) => return Err(error.into()),
+            Err(error) => tracing::warn!(%error, "the database can't be used, trying again"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(5)),
+            () = stop.cancelled() => return Ok(false),
+        }
+    }
 }

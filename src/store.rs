@@ -1,6 +1,38 @@
-//! The PostgreSQL edge.
+//! The PostgreSQL edge: one method per statement, and no state but a pool of connections.
+//!
+//! Model: each call is one transaction in one round trip. Begin, statement and commit are sent together (pipelined), so that
+//! no transaction ever waits for us. Statements are unnamed and say their parameter types, so they work through a
+//! pooler in transaction mode; nothing of a session is relied upon, `sql/begin.sql` says all that matters each time.
+//! Authority: the database decides. What a lease, a beat or a generation allows is checked in SQL, under locks.
+//! Failure: an error means that the outcome is unknown, since the commit may have been done before the connection broke. Each
+//! statement can be sent again, except a claim, which is undone by [`Store::recover`].
 
-use std::{fmt, path::PathBuf};
+mod connect;
+mod identity;
+mod migrate;
+mod statements;
+mod status;
+mod types;
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod};
+use tokio_postgres::{
+    Row,
+    types::{ToSql, Type},
+};
+use uuid::Uuid;
+
+pub use self::{
+    migrate::{Migrated, SCHEMA_VERSION, script},
+    statements::STATEMENTS,
+    status::{COUNTED, DeadStatus, EndpointStatus, LaneStatus, RelayStatus, Status},
+    types::{
+        Claim, ClaimState, Claimed, Floors, Found, Peer, Reaped, Registration, Settle, SettleReport,
+    },
+};
+use self::{statements as sql, types::seconds};
+use crate::message::{Delivery, Lane, Lease, Settlement};
 
 /// Where the database is.
 #[derive(Clone, PartialEq)]
@@ -21,5 +53,441 @@ impl fmt::Debug for Config {
             .field("url", &"…")
             .field("guard", &self.guard.is_some())
             .finish_non_exhaustive()
+    }
+}
+
+/// What can go wrong between us and the database.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The configuration can't be used.
+    #[error("the database configuration can't be used: {0}")]
+    Config(String),
+    /// No connection.
+    #[error("can't connect to the database: {0}")]
+    Connect(String),
+    /// The server refused a statement, or the connection broke under it.
+    #[error("{statement}: {message}")]
+    Statement {
+        /// The file in `sql/` that holds the statement.
+        statement: &'static str,
+        /// The server's message with its SQLSTATE, or what happened to the connection.
+        message: String,
+        /// The SQLSTATE, where the server answered.
+        state: Option<String>,
+    },
+    /// No answer in time; the connection was given up.
+    #[error("{statement}: no answer from the database within {} s", .after.as_secs())]
+    Timeout {
+        /// The file in `sql/` that holds the statement.
+        statement: &'static str,
+        /// How long was waited.
+        after: Duration,
+    },
+    /// The database is not one that this relay may deliver from; the text says why and what to do.
+    #[error("{0}")]
+    Refused(String),
+}
+
+/// No statement of ours takes as long; the server gives up first (`statement_timeout` in `sql/begin.sql`).
+const PATIENCE: Duration = Duration::from_secs(35);
+
+/// The database.
+#[derive(Clone)]
+pub struct Store {
+    pool: Pool,
+    guard: Option<String>,
+    patience: Duration,
+}
+
+type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+
+// === impl Error ===
+
+impl Error {
+    /// Whether the server refused what a row holds (as opposed to being away, busy or full): another row may pass.
+    pub fn is_data(&self) -> bool {
+        match self {
+            Error::Statement {
+                state: Some(state), ..
+            } => state.starts_with("22") || state.starts_with("23") || state.starts_with("54"),
+            Error::Statement { state: None, .. }
+            | Error::Config(_)
+            | Error::Connect(_)
+            | Error::Timeout { .. }
+            | Error::Refused(_) => false,
+        }
+    }
+}
+
+// === impl Store ===
+
+impl Store {
+    /// Prepares a pool; connects to nothing yet.
+    pub fn new(config: &Config) -> Result<Store, Error> {
+        Store::with(config, config.connections, PATIENCE)
+    }
+
+    /// A single connection that nothing else waits for, with less patience: for the beats of a relay.
+    pub fn single(config: &Config, patience: Duration) -> Result<Store, Error> {
+        Store::with(config, 1, patience)
+    }
+
+    fn with(config: &Config, connections: usize, patience: Duration) -> Result<Store, Error> {
+        let (postgres, tls) = connect::parse(config)?;
+        let manager = Manager::from_config(
+            postgres,
+            tls,
+            ManagerConfig {
+                recycling_method: RecyclingMethod::Fast,
+            },
+        );
+        let pool = Pool::builder(manager)
+            .max_size(connections)
+            .build()
+            .map_err(|error| Error::Config(error.to_string()))?;
+        Ok(Store {
+            pool,
+            guard: config.guard.clone(),
+            patience,
+        })
+    }
+
+    /// Makes a relay known under a new identity.
+    pub async fn register(
+        &self,
+        name: &str,
+        digest: &str,
+        lease: Duration,
+    ) -> Result<Registration, Error> {
+        let version = env!("CARGO_PKG_VERSION");
+        let row = self
+            .one(
+                sql::REGISTER,
+                &[
+                    (&name, Type::TEXT),
+                    (&version, Type::TEXT),
+                    (&digest, Type::TEXT),
+                    (&lease.as_secs_f64(), Type::FLOAT8),
+                ],
+            )
+            .await?;
+        Ok(Registration {
+            relay: row.get("relay"),
+            session: row.get("session"),
+            epoch: row.get("epoch"),
+        })
+    }
+
+    /// Makes the rows that claims for these endpoints lock.
+    pub async fn add_endpoints(&self, names: &[&str]) -> Result<(), Error> {
+        self.call(sql::ADD_ENDPOINTS, &[(&names, Type::TEXT_ARRAY)])
+            .await
+            .map(drop)
+    }
+
+    /// Makes the rows that claims of these lanes lock.
+    pub async fn add_lanes(&self, lanes: &[Lane]) -> Result<(), Error> {
+        let topics: Vec<&str> = lanes.iter().map(|lane| lane.topic.as_str()).collect();
+        let endpoints: Vec<&str> = lanes.iter().map(|lane| lane.endpoint.as_str()).collect();
+        self.call(
+            sql::ADD_LANES,
+            &[(&topics, Type::TEXT_ARRAY), (&endpoints, Type::TEXT_ARRAY)],
+        )
+        .await
+        .map(drop)
+    }
+
+    /// Lists the lanes that hold rows.
+    pub async fn discover(&self) -> Result<Vec<Found>, Error> {
+        Ok(self
+            .call(sql::DISCOVER, &[])
+            .await?
+            .iter()
+            .map(Found::from)
+            .collect())
+    }
+
+    /// Takes due rows of one lane under a new lease. After an error the relay may hold a lease that it doesn't know of:
+    /// see [`Store::recover`].
+    pub async fn claim(&self, me: &Registration, claim: &Claim<'_>) -> Result<Claimed, Error> {
+        let floors = &claim.floors;
+        let row = self
+            .one(
+                sql::CLAIM,
+                &[
+                    (&me.relay, Type::UUID),
+                    (&me.session, Type::INT4),
+                    (&me.epoch, Type::UUID),
+                    (&claim.lane.topic, Type::TEXT),
+                    (&claim.lane.endpoint, Type::TEXT),
+                    (&claim.endpoint, Type::TEXT),
+                    (&claim.in_order, Type::BOOL),
+                    (&claim.limit, Type::INT4),
+                    (&claim.bytes, Type::INT8),
+                    (&claim.chain, Type::INT4),
+                    (&floors.ready, Type::INT8),
+                    (&floors.waiting, Type::TIMESTAMPTZ),
+                    (&floors.lease, Type::INT8),
+                    (&claim.open_keys, Type::TEXT_ARRAY),
+                ],
+            )
+            .await?;
+        Claimed::read(&row, claim)
+    }
+
+    /// Reads what the attempts of a lease need. A message that is not returned is gone: cancelled or settled.
+    pub async fn load(&self, lease: &Lease) -> Result<Vec<Delivery>, Error> {
+        let rows = self
+            .call(
+                sql::LOAD,
+                &[
+                    (&lease.ids, Type::UUID_ARRAY),
+                    (&lease.lane.endpoint, Type::TEXT),
+                ],
+            )
+            .await?;
+        rows.iter().map(|row| types::delivery(row, lease)).collect()
+    }
+
+    /// Settles deliveries of one lane endpoint. Can be sent again: what was settled stays settled.
+    pub async fn settle(
+        &self,
+        me: &Registration,
+        name: &str,
+        lane_endpoint: &str,
+        settles: &[Settle],
+        archive: bool,
+    ) -> Result<SettleReport, Error> {
+        let mut sorted: Vec<&Settle> = settles.iter().collect();
+        sorted.sort_by_key(|settle| settle.id);
+        fn column<'a, T>(sorted: &[&'a Settle], value: impl Fn(&'a Settle) -> T) -> Vec<T> {
+            sorted.iter().map(|settle| value(settle)).collect()
+        }
+        let delay = |settlement: &Settlement| match settlement {
+            Settlement::Retry(delay) => delay.as_secs_f64(),
+            Settlement::Delivered | Settlement::Dead(_) | Settlement::Release => 0.0,
+        };
+        let reason = |settlement: &Settlement| match settlement {
+            Settlement::Dead(reason) => Some(reason.as_str()),
+            Settlement::Delivered | Settlement::Retry(_) | Settlement::Release => None,
+        };
+        let outcome = column(&sorted, |s| s.outcome.as_ref());
+        let of = |read: fn(&crate::message::Outcome) -> Option<&str>| -> Vec<Option<&str>> {
+            outcome
+                .iter()
+                .map(|outcome| outcome.and_then(read))
+                .collect()
+        };
+        let status: Vec<Option<i32>> = outcome
+            .iter()
+            .map(|outcome| outcome.and_then(|o| o.status).map(i32::from))
+            .collect();
+        let duration: Vec<f64> = outcome
+            .iter()
+            .map(|outcome| outcome.map_or(0.0, |o| o.duration.as_secs_f64()))
+            .collect();
+        let now = tokio::time::Instant::now();
+        let row = self
+            .one(
+                sql::SETTLE,
+                &[
+                    (&me.relay, Type::UUID),
+                    (&name, Type::TEXT),
+                    (&lane_endpoint, Type::TEXT),
+                    (&column(&sorted, |s| &*s.endpoint), Type::TEXT_ARRAY),
+                    (&column(&sorted, |s| s.lease), Type::INT8_ARRAY),
+                    (&column(&sorted, |s| s.id), Type::UUID_ARRAY),
+                    (&column(&sorted, |s| s.generation), Type::INT4_ARRAY),
+                    (
+                        &column(&sorted, |s| s.settlement.as_str()),
+                        Type::TEXT_ARRAY,
+                    ),
+                    (
+                        &column(&sorted, |s| delay(&s.settlement)),
+                        Type::FLOAT8_ARRAY,
+                    ),
+                    (
+                        &column(&sorted, |s| reason(&s.settlement)),
+                        Type::TEXT_ARRAY,
+                    ),
+                    (&column(&sorted, |s| s.hold), Type::BOOL_ARRAY),
+                    (&column(&sorted, |s| s.attempt), Type::INT4_ARRAY),
+                    (&of(|o| Some(o.class.as_str())), Type::TEXT_ARRAY),
+                    (&status, Type::INT4_ARRAY),
+                    (&of(|o| o.error.as_deref()), Type::TEXT_ARRAY),
+                    (&of(|o| o.response.as_deref()), Type::TEXT_ARRAY),
+                    (&duration, Type::FLOAT8_ARRAY),
+                    (
+                        &column(&sorted, |s| seconds(now, s.started)),
+                        Type::FLOAT8_ARRAY,
+                    ),
+                    (&archive, Type::BOOL),
+                ],
+            )
+            .await?;
+        Ok(SettleReport {
+            settled: row.get("settled"),
+            history_error: row.get("history_error"),
+        })
+    }
+
+    /// Gives back every lease of this relay that is not among `known`, and makes claims that are still on their way void.
+    /// Returns the new session; `None` if the relay was reaped.
+    pub async fn recover(&self, relay: Uuid, known: &[i64]) -> Result<Option<i32>, Error> {
+        let row = self
+            .one(
+                sql::RECOVER,
+                &[(&relay, Type::UUID), (&known, Type::INT8_ARRAY)],
+            )
+            .await?;
+        Ok(row.get("session"))
+    }
+
+    /// Ends a relay and gives back all that it holds.
+    pub async fn deregister(&self, relay: Uuid) -> Result<(), Error> {
+        self.call(sql::DEREGISTER, &[(&relay, Type::UUID)])
+            .await
+            .map(drop)
+    }
+
+    /// The beat that keeps all leases of this relay: its new number, `None` if the relay was reaped.
+    pub async fn renew(&self, relay: Uuid) -> Result<Option<i64>, Error> {
+        let rows = self.call(sql::RENEW, &[(&relay, Type::UUID)]).await?;
+        Ok(rows.first().map(|row| row.get("beat")))
+    }
+
+    /// The beats of all other relays.
+    pub async fn observe(&self, relay: Uuid) -> Result<Vec<Peer>, Error> {
+        Ok(self
+            .call(sql::OBSERVE, &[(&relay, Type::UUID)])
+            .await?
+            .iter()
+            .map(Peer::from)
+            .collect())
+    }
+
+    /// Takes everything from a relay that was seen dead at `beat`.
+    pub async fn reap(&self, relay: Uuid, beat: i64, max_lost: u32) -> Result<Reaped, Error> {
+        let max_lost = i32::try_from(max_lost).unwrap_or(i32::MAX);
+        let row = self
+            .one(
+                sql::REAP,
+                &[
+                    (&relay, Type::UUID),
+                    (&beat, Type::INT8),
+                    (&max_lost, Type::INT4),
+                ],
+            )
+            .await?;
+        Ok(Reaped {
+            reaped: row.get("reaped"),
+            lost: row.get("lost"),
+            dead: row.get("dead"),
+        })
+    }
+
+    /// Stops deliveries to an endpoint, for all relays. Returns whether it was running.
+    pub async fn pause(&self, endpoint: &str, reason: &str, by: &str) -> Result<bool, Error> {
+        let row = self
+            .one(
+                sql::PAUSE,
+                &[
+                    (&endpoint, Type::TEXT),
+                    (&reason, Type::TEXT),
+                    (&by, Type::TEXT),
+                ],
+            )
+            .await?;
+        Ok(row.get("changed"))
+    }
+
+    /// Lets deliveries to an endpoint go on. Returns whether it was paused.
+    pub async fn resume(&self, endpoint: &str) -> Result<bool, Error> {
+        Ok(self
+            .one(sql::RESUME, &[(&endpoint, Type::TEXT)])
+            .await?
+            .get("changed"))
+    }
+
+    /// Makes the partitions of the next `days` and drops those past retention. Returns (made, dropped).
+    pub async fn maintain_partitions(
+        &self,
+        days: i32,
+        attempts: Duration,
+        delivered: Duration,
+    ) -> Result<(i32, i32), Error> {
+        let row = self
+            .one(
+                sql::MAINTAIN_PARTITIONS,
+                &[
+                    (&days, Type::INT4),
+                    (&attempts.as_secs_f64(), Type::FLOAT8),
+                    (&delivered.as_secs_f64(), Type::FLOAT8),
+                ],
+            )
+            .await?;
+        Ok((row.get("made"), row.get("dropped")))
+    }
+
+    /// Runs one statement in a transaction of its own, in one round trip.
+    async fn call(
+        &self,
+        statement: sql::Statement,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Vec<Row>, Error> {
+        let sql::Statement { name, text } = statement;
+        let client = self.client().await?;
+        let done = tokio::time::timeout(self.patience, async {
+            tokio::join!(
+                biased;
+                client.batch_execute(sql::BEGIN),
+                client.query_typed(text, parameters),
+                client.batch_execute("COMMIT"),
+            )
+        })
+        .await;
+        let Ok((begun, rows, committed)) = done else {
+            // An answer may still come: this connection must not serve anybody else.
+            drop(Object::take(client));
+            return Err(Error::Timeout {
+                statement: name,
+                after: self.patience,
+            });
+        };
+        let failed = |error: tokio_postgres::Error| Error::Statement {
+            statement: name,
+            message: connect::explain(&error),
+            state: error.code().map(|state| state.code().to_owned()),
+        };
+        begun.map_err(failed)?;
+        let rows = rows.map_err(failed)?;
+        committed.map_err(failed)?;
+        Ok(rows)
+    }
+
+    async fn one(
+        &self,
+        statement: sql::Statement,
+        parameters: &[Parameter<'_>],
+    ) -> Result<Row, Error> {
+        self.call(statement, parameters)
+            .await?
+            .pop()
+            .ok_or(Error::Statement {
+                statement: statement.name,
+                message: "returned no row".into(),
+                state: None,
+            })
+    }
+
+    async fn client(&self) -> Result<Object, Error> {
+        match tokio::time::timeout(self.patience, self.pool.get()).await {
+            Ok(Ok(client)) => Ok(client),
+            Ok(Err(error)) => Err(Error::Connect(connect::explain_pool(&error))),
+            Err(_) => Err(Error::Connect(format!(
+                "no connection within {} s",
+                self.patience.as_secs()
+            ))),
+        }
     }
 }

@@ -1,0 +1,8 @@
+-- Opens the transaction of a migration. One migrator at a time; locks on the application's tables are not waited for long.
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+SET LOCAL search_path = pg_catalog, pg_temp;
+SET LOCAL statement_timeout = 0;
+SET LOCAL client_min_messages = warning;
+SET LOCAL lock_timeout = '60s';
+SELECT pg_advisory_xact_lock(hashtext('outbox.migrations'));
+SET LOCAL lock_timeout = '1s'

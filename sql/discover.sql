@@ -1,0 +1,39 @@
+-- Lists the lanes that hold rows, by a skip scan over the two indexes: one probe per lane, however many rows it holds.
+-- Returns topic, endpoint (the lane's), ready (rows without a due time are there, leased ones too) and due_in (seconds
+-- until its first waiting row is due, negative if one is due already or leased; NULL if none waits).
+WITH RECURSIVE ready (topic, endpoint) AS (
+    (SELECT m.topic, m.endpoint
+       FROM outbox.messages m
+      WHERE m.due_at IS NULL
+      ORDER BY m.topic, m.endpoint
+      LIMIT 1)
+    UNION ALL
+    SELECT n.topic, n.endpoint
+      FROM ready r
+     CROSS JOIN LATERAL (
+            SELECT m.topic, m.endpoint
+              FROM outbox.messages m
+             WHERE m.due_at IS NULL AND (m.topic, m.endpoint) > (r.topic, r.endpoint)
+             ORDER BY m.topic, m.endpoint
+             LIMIT 1) n
+), waiting (topic, endpoint, due_at) AS (
+    (SELECT m.topic, m.endpoint, m.due_at
+       FROM outbox.messages m
+      WHERE m.due_at IS NOT NULL
+      ORDER BY m.topic, m.endpoint, m.due_at
+      LIMIT 1)
+    UNION ALL
+    SELECT n.topic, n.endpoint, n.due_at
+      FROM waiting w
+     CROSS JOIN LATERAL (
+            SELECT m.topic, m.endpoint, m.due_at
+              FROM outbox.messages m
+             WHERE m.due_at IS NOT NULL AND (m.topic, m.endpoint) > (w.topic, w.endpoint)
+             ORDER BY m.topic, m.endpoint, m.due_at
+             LIMIT 1) n
+)
+SELECT l.topic, l.endpoint, bool_or(l.ready) AS ready, min(l.due_in) AS due_in
+  FROM (SELECT r.topic, r.endpoint, true AS ready, NULL::double precision AS due_in FROM ready r
+        UNION ALL
+        SELECT w.topic, w.endpoint, false, extract(epoch FROM w.due_at - clock_timestamp())::double precision FROM waiting w) l
+ GROUP BY l.topic, l.endpoint

@@ -1,0 +1,117 @@
+-- Takes due rows of one lane for one endpoint under a new lease.
+--
+-- Model: two locks make a claim exclusive, the endpoint's row (what holds across replicas) and the lane's row (a row is
+-- leased once, whatever configuration a relay runs). Both are tried, never waited for. Everything after the locks reads in
+-- new snapshots, one per statement: with the snapshot of the lock statement a lease that was committed while the lock
+-- was being gained would be missed. Leases are read before messages and held keys, since a settle moves a row from the
+-- first to the others.
+-- Authority: the lock on the relay's own row comes first, so that no lease can appear behind a reap; the epoch and the
+-- session say that what the caller remembers still holds.
+-- Failure: a claim whose commit is unknown to its relay is undone by outbox.recover.
+--
+-- Parameters: who (relay, session, epoch); the lane (topic, lane) and the destination (endpoint); in_order = the head
+-- rule holds; limit and bytes bound the batch; chain bounds the rows of one key in it; the floors as returned by the last
+-- claim, or 0 and NULL for a full sweep; open_keys = keys that a settle opened since.
+--
+-- Returns one row. state: claimed; empty; busy (a lock is taken: try again soon); paused, not_before (closed: try again
+-- when next_due_in is over, or later); relay_gone, other_session, other_epoch (the caller must register or recover).
+-- next_due_in: seconds until the lane has something due, NULL if nothing waits; known when state is empty or dry.
+CREATE OR REPLACE FUNCTION outbox.claim(
+    p_relay uuid, p_session integer, p_epoch uuid,
+    p_topic text, p_lane text, p_endpoint text, p_in_order boolean,
+    p_limit integer, p_bytes bigint, p_chain integer,
+    p_ready_floor bigint, p_waiting_floor timestamptz, p_lease_floor bigint, p_open_keys text[],
+    OUT state text, OUT lease bigint, OUT ids uuid[],
+    OUT ready_floor bigint, OUT waiting_floor timestamptz, OUT lease_floor bigint,
+    OUT dry boolean, OUT next_due_in double precision
+)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+DECLARE
+    v_relay    outbox.relays;
+    v_endpoint outbox.endpoints;
+    v_now      timestamptz;
+    v_busy     uuid[];
+    v_closed   text[];
+    v_suspect  uuid;
+    v_keys     text[];
+    v_alone    boolean := false;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'outbox.claim needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
+            USING HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
+    END IF;
+    ids := '{}';
+
+    SELECT * INTO v_relay FROM outbox.relays r WHERE r.relay = p_relay FOR KEY SHARE;
+    IF NOT FOUND THEN state := 'relay_gone'; RETURN; END IF;
+    IF v_relay.session <> p_session THEN state := 'other_session'; RETURN; END IF;
+    IF NOT EXISTS (SELECT FROM outbox.epoch e WHERE e.epoch = p_epoch) THEN state := 'other_epoch'; RETURN; END IF;
+
+    SELECT * INTO v_endpoint FROM outbox.endpoints e WHERE e.endpoint = p_endpoint FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN state := 'busy'; RETURN; END IF;
+    v_now := clock_timestamp();
+    IF v_endpoint.paused_at IS NOT NULL THEN state := 'paused'; RETURN; END IF;
+    IF v_endpoint.not_before > v_now THEN
+        state := 'not_before';
+        next_due_in := extract(epoch FROM v_endpoint.not_before - v_now);
+        RETURN;
+    END IF;
+
+    PERFORM FROM outbox.lanes l WHERE l.topic = p_topic AND l.endpoint = p_lane FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN state := 'busy'; RETURN; END IF;
+
+    -- The lane's lock makes the floor of leases exact: a lease of this lane with a lower number can't come any more.
+    SELECT min(l.lease), coalesce(array_agg(i.id), '{}'), coalesce(array_agg(i.key) FILTER (WHERE i.key <> ''), '{}')
+      INTO lease_floor, v_busy, v_closed
+      FROM outbox.leases l CROSS JOIN LATERAL unnest(l.ids, l.keys) AS i (id, key)
+     WHERE l.topic = p_topic AND l.lane_endpoint = p_lane AND l.lease >= p_lease_floor;
+
+    v_now := clock_timestamp();
+    IF p_in_order THEN
+        SELECT p.ids, p.keys, p.suspect, p.ready_floor, p.waiting_floor, p.dry
+          INTO ids, v_keys, v_suspect, ready_floor, waiting_floor, dry
+          FROM outbox.pick_in_order(p_topic, p_lane, v_now, p_limit, p_bytes, p_chain,
+                                    p_ready_floor, coalesce(p_waiting_floor, '-infinity'), v_busy, v_closed, p_open_keys) p;
+    ELSE
+        SELECT p.ids, p.keys, p.suspect, p.ready_floor, p.waiting_floor, p.dry
+          INTO ids, v_keys, v_suspect, ready_floor, waiting_floor, dry
+          FROM outbox.pick_unordered(p_topic, p_lane, v_now, p_limit, p_bytes,
+                                     p_ready_floor, coalesce(p_waiting_floor, '-infinity'), v_busy) p;
+    END IF;
+
+    -- A row that relays died with goes alone, one at a time per relay, and before the others: they wait for one claim.
+    IF v_suspect IS NOT NULL
+       AND NOT EXISTS (SELECT FROM outbox.leases l WHERE l.relay = p_relay AND l.alone) THEN
+        v_alone := true;
+        ids := ARRAY[v_suspect];
+        v_keys := ARRAY(SELECT coalesce(m.key, '') FROM outbox.messages m WHERE m.id = v_suspect AND m.endpoint = p_lane);
+        ready_floor := p_ready_floor;
+        waiting_floor := p_waiting_floor;
+        dry := false;
+    END IF;
+
+    IF cardinality(ids) = 0 THEN
+        state := 'empty';
+        lease_floor := coalesce(lease_floor, p_lease_floor);
+    ELSE
+        state := 'claimed';
+        INSERT INTO outbox.leases (relay, topic, lane_endpoint, endpoint, alone, ids, keys)
+        VALUES (p_relay, p_topic, p_lane, p_endpoint, v_alone, claim.ids, v_keys)
+        RETURNING leases.lease INTO claim.lease;
+        lease_floor := coalesce(lease_floor, claim.lease);
+        -- A claim that a crash forgets is claimed again; the epoch tells its relay.
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    waiting_floor := nullif(waiting_floor, '-infinity');
+    IF dry THEN
+        next_due_in := (SELECT extract(epoch FROM m.due_at - v_now)
+                          FROM outbox.messages m
+                         WHERE m.topic = p_topic AND m.endpoint = p_lane AND m.due_at IS NOT NULL AND m.due_at > v_now
+                         ORDER BY m.due_at, m.seq LIMIT 1);
+    END IF;
+END
+$$;
+COMMENT ON FUNCTION outbox.claim IS 'Private. Takes due rows of one lane for one endpoint under a new lease.';

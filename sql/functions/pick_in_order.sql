@@ -1,0 +1,124 @@
+-- Chooses the rows of a claim where the rows of one key must be sent in the order of seq, one at a time. Private: only
+-- outbox.claim calls it, under its locks.
+--
+-- The head rule: of a key, only its earliest live row may be claimed, and then what follows it, never past the first live
+-- row that is not yet due. Live is what is due or was tried; a row that the application scheduled for later and nobody
+-- tried is not live yet. The head is found by one probe of the keyed index per key and claim, never by a list that would
+-- have to be kept in step. A key is closed while it is leased or held; rows without a key are unordered.
+--
+-- The scans look at a window of rows from their floors and do not skip rows of closed keys, or 100,000 rows of one closed
+-- key would be read at every claim. Such rows are passed over: who opens a key names it in p_open_keys at the next
+-- claim, which probes it directly.
+--
+-- Returns the rows, ascending by id, with their keys ('' for none); the floors for the next claim, which stop before the
+-- first row of an open key that the limits left behind; dry = nothing more was found above the floors.
+CREATE OR REPLACE FUNCTION outbox.pick_in_order(
+    p_topic text, p_lane text, p_now timestamptz, p_limit integer, p_bytes bigint, p_chain integer,
+    p_ready_floor bigint, p_waiting_floor timestamptz, p_busy uuid[], p_closed text[], p_open_keys text[],
+    OUT ids uuid[], OUT keys text[], OUT suspect uuid,
+    OUT ready_floor bigint, OUT waiting_floor timestamptz, OUT dry boolean
+)
+LANGUAGE plpgsql AS $$
+DECLARE
+    c_window CONSTANT integer := greatest(4 * p_limit, 400);
+    w_ids  uuid[]; w_keys text[]; w_sizes integer[]; w_lost integer[]; w_due timestamptz[];
+    r_ids  uuid[]; r_keys text[]; r_sizes integer[]; r_lost integer[]; r_seq bigint[];
+    v_keys text[];        -- open keys in the order in which they were met
+    v_chain integer;      -- rows to look at per key: no more than the limit could take
+    v_left text[];        -- open keys of which nothing was taken though something could be
+    w_left integer; r_left integer;
+BEGIN
+    SELECT array_agg(w.id), array_agg(w.key), array_agg(w.size), array_agg(w.lost), array_agg(w.due_at)
+      INTO w_ids, w_keys, w_sizes, w_lost, w_due
+      FROM (SELECT m.id, m.key, m.size, m.lost, m.due_at
+              FROM outbox.messages m
+             WHERE m.topic = p_topic AND m.endpoint = p_lane
+               AND m.due_at IS NOT NULL AND m.due_at >= p_waiting_floor AND m.due_at <= p_now
+             ORDER BY m.due_at, m.seq
+             LIMIT c_window) w;
+
+    SELECT array_agg(r.id), array_agg(r.key), array_agg(r.size), array_agg(r.lost), array_agg(r.seq)
+      INTO r_ids, r_keys, r_sizes, r_lost, r_seq
+      FROM (SELECT m.id, m.key, m.size, m.lost, m.seq
+              FROM outbox.messages m
+             WHERE m.topic = p_topic AND m.endpoint = p_lane
+               AND m.due_at IS NULL AND m.seq > p_ready_floor
+             ORDER BY m.seq
+             LIMIT c_window) r;
+
+    -- In turn from the three sources: a hot key that is opened again and again must not keep cold ones waiting.
+    v_keys := ARRAY(
+        SELECT k.key
+          FROM (SELECT o.key, o.n FROM unnest(p_open_keys) WITH ORDINALITY AS o (key, n)
+                UNION ALL SELECT w.key, w.n FROM unnest(w_keys) WITH ORDINALITY AS w (key, n)
+                UNION ALL SELECT r.key, r.n FROM unnest(r_keys) WITH ORDINALITY AS r (key, n)) k
+         WHERE k.key IS NOT NULL AND k.key NOT IN (SELECT unnest(p_closed))
+         GROUP BY k.key
+         ORDER BY min(k.n)
+    );
+    -- Held keys are read after the leases: a dead head enters here in the transaction in which its lease ends.
+    v_keys := ARRAY(
+        SELECT k.key
+          FROM unnest(v_keys) WITH ORDINALITY AS k (key, n)
+         WHERE NOT EXISTS (SELECT FROM outbox.held_keys h
+                            WHERE h.topic = p_topic AND h.lane_endpoint = p_lane AND h.key = k.key)
+         ORDER BY k.n
+    );
+
+    v_chain := least(p_chain, ceil(p_limit::double precision / greatest(cardinality(v_keys), 1)));
+
+    WITH chain AS MATERIALIZED (
+        SELECT k.key, k.n, h.id, h.size, h.lost, h.place, h.stopped,
+               h.place = 1 AND h.lost > 1 AND h.is_due AS suspicious
+          FROM unnest(v_keys[:p_limit]) WITH ORDINALITY AS k (key, n)
+         CROSS JOIN LATERAL (
+                SELECT l.id, l.size, l.lost, l.is_due, row_number() OVER w AS place,
+                       bool_or(NOT l.is_due OR l.lost > 1) OVER w AS stopped
+                  FROM (SELECT m.id, m.seq, m.size, m.lost, coalesce(m.due_at <= p_now, true) AS is_due
+                          FROM outbox.messages m
+                         WHERE m.topic = p_topic AND m.endpoint = p_lane AND m.key = k.key
+                           AND (m.due_at IS NULL OR m.due_at <= p_now
+                                OR m.attempts > 0 OR m.lost > 0 OR m.throttled > 0 OR m.generation > 0)
+                         ORDER BY m.seq
+                         LIMIT v_chain) l
+                WINDOW w AS (ORDER BY l.seq ROWS UNBOUNDED PRECEDING)) h
+    ), candidate AS (
+        SELECT c.id, c.key, c.size, c.place, c.n, 0 AS source FROM chain c WHERE NOT c.stopped
+        UNION ALL
+        SELECT w.id, NULL, w.size, 1, w.n, 1
+          FROM unnest(w_ids, w_keys, w_sizes, w_lost) WITH ORDINALITY AS w (id, key, size, lost, n)
+         WHERE w.key IS NULL AND w.lost <= 1 AND w.id NOT IN (SELECT unnest(p_busy))
+        UNION ALL
+        SELECT r.id, NULL, r.size, 1, r.n, 2
+          FROM unnest(r_ids, r_keys, r_sizes, r_lost) WITH ORDINALITY AS r (id, key, size, lost, n)
+         WHERE r.key IS NULL AND r.lost <= 1 AND r.id NOT IN (SELECT unnest(p_busy))
+    ), turn AS (
+        -- All heads before what follows them: as many keys in parallel as the limit allows.
+        SELECT c.*, row_number() OVER w AS turn, sum(c.size) OVER w AS bytes
+          FROM candidate c
+        WINDOW w AS (ORDER BY c.place, c.n, c.source ROWS UNBOUNDED PRECEDING)
+    ), cut AS (
+        SELECT t.*, t.turn <= p_limit AND (t.turn = 1 OR t.bytes <= p_bytes) AS taken FROM turn t
+    )
+    SELECT coalesce(array_agg(c.id ORDER BY c.id) FILTER (WHERE c.taken), '{}'),
+           coalesce(array_agg(coalesce(c.key, '') ORDER BY c.id) FILTER (WHERE c.taken), '{}'),
+           coalesce(array_agg(c.key) FILTER (WHERE NOT c.taken AND c.place = 1 AND c.source = 0), '{}') || v_keys[p_limit + 1:],
+           min(c.n) FILTER (WHERE NOT c.taken AND c.source = 1),
+           min(c.n) FILTER (WHERE NOT c.taken AND c.source = 2),
+           coalesce((SELECT c.id FROM chain c WHERE c.suspicious ORDER BY c.n LIMIT 1),
+                    (SELECT w.id FROM unnest(w_ids, w_keys, w_lost) AS w (id, key, lost)
+                      WHERE w.key IS NULL AND w.lost > 1 AND w.id NOT IN (SELECT unnest(p_busy)) LIMIT 1))
+      INTO ids, keys, v_left, w_left, r_left, suspect
+      FROM cut c;
+
+    IF cardinality(v_left) > 0 THEN
+        w_left := least(w_left, (SELECT min(w.n) FROM unnest(w_keys) WITH ORDINALITY AS w (key, n) WHERE w.key = ANY (v_left)));
+        r_left := least(r_left, (SELECT min(r.n) FROM unnest(r_keys) WITH ORDINALITY AS r (key, n) WHERE r.key = ANY (v_left)));
+    END IF;
+    waiting_floor := coalesce(w_due[coalesce(w_left - 1, cardinality(w_due))], p_waiting_floor);
+    ready_floor   := coalesce(r_seq[coalesce(r_left - 1, cardinality(r_seq))], p_ready_floor);
+    dry := w_left IS NULL AND r_left IS NULL AND cardinality(v_left) = 0
+       AND coalesce(cardinality(w_ids), 0) < c_window AND coalesce(cardinality(r_ids), 0) < c_window;
+END
+$$;
+COMMENT ON FUNCTION outbox.pick_in_order IS 'Private. The choice of a claim in a lane whose keys keep their order.';

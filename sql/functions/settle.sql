@@ -1,0 +1,149 @@
+-- Settles deliveries of one relay in one transaction: whatever their leases, of one lane endpoint.
+--
+-- Guard: a success removes the row of its generation, lease or no lease, since it was delivered; a replay raises the
+-- generation, so a late answer can't remove the replayed row. Everything else applies only to ids that are still in the
+-- array of the lease with this number AND this relay. History, archive, dead letters and held keys follow the ids that the
+-- statement returned. So a settle that is sent twice changes nothing.
+-- Locks: leases by number, then messages by id in one ordered statement, then held keys: the same order everywhere.
+-- Failure: history and archive must never fail a settle; where they do (a missing partition, a full disk) the settle is
+-- done without them and says so. A dead letter that can't be written fails the settle, and the row stays.
+--
+-- Parameters, arrays in step and ascending by id, the first wins where an id comes twice: lease, id, generation;
+-- settlement = delivered, retry, dead or release (given back untouched, or its row is gone); delay in seconds; reason of a
+-- death; hold = a dead head closes its key; attempt number; outcome, NULL where no request was made; status, error,
+-- response; duration and ago in seconds (ago = since the request was started). archive = keep delivered payloads.
+--
+-- Returns the ids whose rows were settled, and why the history could not be written, NULL if it was.
+CREATE OR REPLACE FUNCTION outbox.settle(
+    p_relay uuid, p_relay_name text, p_lane text, p_endpoint text[],
+    p_lease bigint[], p_id uuid[], p_generation integer[], p_settlement text[], p_delay double precision[],
+    p_reason text[], p_hold boolean[], p_attempt integer[], p_outcome text[], p_status integer[],
+    p_error text[], p_response text[], p_duration double precision[], p_ago double precision[], p_archive boolean,
+    OUT settled uuid[], OUT history_error text
+)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET plan_cache_mode = force_generic_plan SET jit = off
+AS $$
+DECLARE
+    v_leases  bigint[];   -- those of p_lease that this relay still holds, locked
+    v_fenced  uuid[];     -- ids under them
+    v_remove  uuid[];
+    v_retry   uuid[];
+    v_now     timestamptz;
+    v_history boolean := true;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'outbox.settle needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
+            USING HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
+    END IF;
+
+    SELECT coalesce(array_agg(l.lease), '{}')
+      INTO v_leases
+      FROM (SELECT l.lease FROM outbox.leases l
+             WHERE l.relay = p_relay AND l.lease = ANY (p_lease) AND l.lane_endpoint = p_lane
+             ORDER BY l.lease FOR UPDATE) l;
+    -- A statement of its own: it sees what the arrays hold now that they are locked.
+    v_fenced := ARRAY(
+        SELECT i.id
+          FROM outbox.leases l CROSS JOIN LATERAL unnest(l.ids) AS i (id)
+         WHERE l.relay = p_relay AND l.lease = ANY (v_leases)
+           AND p_lease[array_position(p_id, i.id)] = l.lease
+    );
+
+    SELECT coalesce(array_agg(i.id) FILTER (WHERE i.settlement = 'delivered' OR (i.settlement = 'dead' AND i.fenced)), '{}'),
+           coalesce(array_agg(i.id) FILTER (WHERE i.settlement = 'retry' AND i.fenced), '{}')
+      INTO v_remove, v_retry
+      FROM (SELECT u.id, u.settlement, u.id IN (SELECT unnest(v_fenced)) AS fenced
+              FROM unnest(p_id, p_settlement) AS u (id, settlement)) i;
+
+    IF cardinality(v_retry) > 0 THEN
+        -- Two statements below would lock in two orders: one takes all the locks first.
+        PERFORM FROM outbox.messages m
+          WHERE m.id = ANY (v_remove || v_retry) AND m.endpoint = p_lane
+          ORDER BY m.id FOR UPDATE;
+    END IF;
+
+    v_now := clock_timestamp();
+    LOOP
+        BEGIN
+            WITH removed AS (
+                DELETE FROM outbox.messages m
+                 WHERE m.id = ANY (v_remove) AND m.endpoint = p_lane
+                   AND m.generation = p_generation[array_position(p_id, m.id)]
+                RETURNING m.*, array_position(p_id, m.id) AS n
+            ), kept AS (
+                UPDATE outbox.messages m
+                   SET attempts = m.attempts + 1,
+                       due_at = v_now + make_interval(secs => p_delay[array_position(p_id, m.id)]),
+                       last_error = p_error[array_position(p_id, m.id)]
+                 WHERE m.id = ANY (v_retry) AND m.endpoint = p_lane
+                   AND m.generation = p_generation[array_position(p_id, m.id)]
+                RETURNING m.*, array_position(p_id, m.id) AS n
+            ), archived AS (
+                INSERT INTO outbox.delivered (delivered_at, created_at, id, seq, attempts, lost, generation, size,
+                    topic, lane_endpoint, endpoint, key, type, content_type, headers, payload, body)
+                SELECT v_now, r.created_at, r.id, r.seq, r.attempts + 1, r.lost, r.generation, r.size,
+                       r.topic, r.endpoint, p_endpoint[r.n], r.key, r.type, r.content_type, r.headers, r.payload, r.body
+                  FROM removed r
+                 WHERE p_archive AND v_history AND p_settlement[r.n] = 'delivered'
+            ), buried AS (
+                INSERT INTO outbox.dead_letters AS d (id, lane_endpoint, died_at, created_at, expires_at, seq, attempts, lost,
+                    throttled, generation, size, status, topic, endpoint, reason, key, type, content_type, headers, payload,
+                    body, last_error)
+                SELECT r.id, r.endpoint, v_now, r.created_at, r.expires_at, r.seq,
+                       r.attempts + (p_outcome[r.n] IS NOT NULL)::integer, r.lost,
+                       r.throttled, r.generation, r.size, p_status[r.n], r.topic, p_endpoint[r.n], p_reason[r.n], r.key, r.type,
+                       r.content_type, r.headers, r.payload, r.body, coalesce(p_error[r.n], r.last_error)
+                  FROM removed r
+                 WHERE p_settlement[r.n] = 'dead'
+                -- The application may have used the id again, or a replayed message died again: the last death counts.
+                ON CONFLICT (id, lane_endpoint) DO UPDATE
+                   SET died_at = excluded.died_at, created_at = excluded.created_at, expires_at = excluded.expires_at,
+                       seq = excluded.seq, attempts = excluded.attempts, lost = excluded.lost,
+                       throttled = excluded.throttled, generation = excluded.generation, size = excluded.size,
+                       status = excluded.status, topic = excluded.topic, endpoint = excluded.endpoint,
+                       reason = excluded.reason, key = excluded.key, type = excluded.type,
+                       content_type = excluded.content_type, headers = excluded.headers, payload = excluded.payload,
+                       body = excluded.body, last_error = excluded.last_error
+            ), held AS (
+                INSERT INTO outbox.held_keys (topic, lane_endpoint, key, id, seq)
+                SELECT r.topic, r.endpoint, r.key, r.id, r.seq
+                  FROM removed r
+                 WHERE p_settlement[r.n] = 'dead' AND p_hold[r.n] AND r.key IS NOT NULL
+                 ORDER BY r.topic, r.key
+                ON CONFLICT (topic, lane_endpoint, key) DO NOTHING
+            ), told AS (
+                INSERT INTO outbox.attempts (started_at, duration, id, seq, generation, attempt, status, topic, endpoint, key,
+                    outcome, settlement, reason, relay, error, response)
+                SELECT v_now - make_interval(secs => p_ago[s.n]), make_interval(secs => p_duration[s.n]), s.id, s.seq,
+                       s.generation, p_attempt[s.n], p_status[s.n], s.topic, p_endpoint[s.n], s.key,
+                       p_outcome[s.n], p_settlement[s.n], p_reason[s.n], p_relay_name, p_error[s.n], p_response[s.n]
+                  FROM (SELECT r.id, r.seq, r.generation, r.topic, r.key, r.n FROM removed r
+                        UNION ALL SELECT k.id, k.seq, k.generation, k.topic, k.key, k.n FROM kept k) s
+                 WHERE v_history AND p_outcome[s.n] IS NOT NULL
+            )
+            SELECT coalesce(array_agg(s.id), '{}') INTO settled
+              FROM (SELECT r.id FROM removed r UNION ALL SELECT k.id FROM kept k) s;
+            EXIT;
+        EXCEPTION
+            WHEN deadlock_detected OR lock_not_available OR serialization_failure THEN RAISE;
+            WHEN OTHERS THEN
+                IF NOT v_history THEN RAISE; END IF;
+                v_history := false;
+                history_error := sqlerrm;
+        END;
+    END LOOP;
+
+    -- What was settled leaves its lease in this transaction, so limits and keys are free at once.
+    DELETE FROM outbox.leases l
+     WHERE l.relay = p_relay AND l.lease = ANY (v_leases) AND l.ids <@ v_fenced;
+    UPDATE outbox.leases l
+       SET ids  = ARRAY(SELECT i.id FROM unnest(l.ids) WITH ORDINALITY AS i (id, n)
+                         WHERE i.id NOT IN (SELECT unnest(v_fenced)) ORDER BY i.n),
+           keys = ARRAY(SELECT i.key FROM unnest(l.ids, l.keys) WITH ORDINALITY AS i (id, key, n)
+                         WHERE i.key IS NOT NULL AND i.id NOT IN (SELECT unnest(v_fenced)) ORDER BY i.n)
+     WHERE l.relay = p_relay AND l.lease = ANY (v_leases);
+END
+$$;
+COMMENT ON FUNCTION outbox.settle IS 'Private. Settles deliveries of one relay, guarded by their leases.';

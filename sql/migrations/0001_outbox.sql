@@ -1,0 +1,260 @@
+-- The tables. `outbox.messages` is the contract with the application; all the others are the relay's own.
+--
+-- Every name is written with its schema: the application's search_path is not ours. CHECK constraints that guard what an
+-- application inserts are named by the sentence that it reads when it breaks the rule.
+
+CREATE SCHEMA outbox;
+COMMENT ON SCHEMA outbox IS 'Transactional outbox: rows inserted into outbox.messages are delivered over HTTP by outbox-relay.';
+
+CREATE TABLE outbox.migrations (
+    version    integer PRIMARY KEY,
+    name       text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE outbox.migrations IS 'Which migrations this database has. A relay refuses a database that is newer than itself.';
+
+-- === what the application sees ===
+
+CREATE TABLE outbox.messages (
+    -- fixed-width columns first: no padding between them
+    id           uuid        NOT NULL DEFAULT gen_random_uuid(),
+    seq          bigint      NOT NULL GENERATED ALWAYS AS IDENTITY,
+    created_at   timestamptz NOT NULL DEFAULT now(),
+    due_at       timestamptz,
+    expires_at   timestamptz,
+    attempts     integer     NOT NULL DEFAULT 0,
+    lost         integer     NOT NULL DEFAULT 0,
+    throttled    integer     NOT NULL DEFAULT 0,
+    generation   integer     NOT NULL DEFAULT 0,
+    size         integer     NOT NULL GENERATED ALWAYS AS (coalesce(octet_length(payload::text), octet_length(body), 0)) STORED,
+    topic        text        NOT NULL,
+    endpoint     text        NOT NULL DEFAULT '',
+    key          text,
+    type         text,
+    content_type text,
+    headers      jsonb,
+    payload      json,
+    body         bytea,
+    last_error   text,
+    PRIMARY KEY (id, endpoint),
+    CONSTRAINT "topic: 1 to 255 bytes, no control characters"
+        CHECK (octet_length(topic) BETWEEN 1 AND 255 AND topic !~ '[[:cntrl:]]'),
+    CONSTRAINT "key: 1 to 1024 bytes; for no ordering key leave it NULL"
+        CHECK (octet_length(key) BETWEEN 1 AND 1024),
+    CONSTRAINT "type: 1 to 255 bytes, no control characters"
+        CHECK (octet_length(type) BETWEEN 1 AND 255 AND type !~ '[[:cntrl:]]'),
+    CONSTRAINT "content_type: 1 to 255 visible ASCII characters"
+        CHECK (octet_length(content_type) BETWEEN 1 AND 255 AND content_type !~ '[^ -~]'),
+    CONSTRAINT "payload, body: at most one of the two"
+        CHECK (payload IS NULL OR body IS NULL),
+    CONSTRAINT "payload, body: at most 16 MiB (16777216 bytes)"
+        CHECK (size <= 16777216),
+    CONSTRAINT "headers: a JSON object whose values are strings"
+        CHECK (jsonb_typeof(headers) = 'object' AND NOT jsonb_path_exists(headers, 'strict $.* ? (@.type() != "string")')),
+    CONSTRAINT "headers: a name is an HTTP token of letters, digits, - _ . etc"
+        CHECK (NOT jsonb_path_exists(headers, '$.keyvalue() ? (!(@.key like_regex "^[-!#$%&''*+.^_`|~0-9A-Za-z]+$"))')),
+    CONSTRAINT "headers: a value has visible ASCII characters only"
+        CHECK (NOT jsonb_path_exists(headers, '$.* ? (!(@ like_regex "^[\\t -~]*$"))')),
+    CONSTRAINT "headers: a name that the relay or HTTP itself sets"
+        CHECK (NOT jsonb_path_exists(headers, '$.keyvalue() ? (@.key like_regex
+            "^(host|content-length|content-type|transfer-encoding|connection|keep-alive|proxy-.*|te|trailer|upgrade|expect|idempotency-key|outbox-.*|webhook-.*)$" flag "i")')),
+    CONSTRAINT "headers: at most 16 kB in all"
+        CHECK (octet_length(headers::text) <= 16384)
+) WITH (
+    -- Rows come and go: vacuum by count, not by share of a table that is nearly empty, and never take the exclusive
+    -- lock that gives empty pages back.
+    autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 20000,
+    autovacuum_analyze_scale_factor = 0.0, autovacuum_analyze_threshold = 50000,
+    vacuum_truncate = off
+);
+
+-- A row pays only for the indexes that it uses.
+CREATE INDEX messages_ready   ON outbox.messages (topic, endpoint, seq)         WHERE due_at IS NULL;
+CREATE INDEX messages_waiting ON outbox.messages (topic, endpoint, due_at, seq) WHERE due_at IS NOT NULL;
+CREATE INDEX messages_keyed   ON outbox.messages (topic, endpoint, key, seq)    WHERE key IS NOT NULL;
+
+COMMENT ON TABLE  outbox.messages              IS 'Public. Pending messages: insert here, in the transaction of the business write. A delivered or dead one leaves the table.';
+COMMENT ON COLUMN outbox.messages.id           IS 'Public. The message''s identity and its Idempotency-Key. The application may supply its own.';
+COMMENT ON COLUMN outbox.messages.topic        IS 'Public. What the message is about, words between dots: decides the route, and is the scope of order.';
+COMMENT ON COLUMN outbox.messages.key          IS 'Public. Ordering key, usually the aggregate''s id; optional.';
+COMMENT ON COLUMN outbox.messages.type         IS 'Public. Event or command type; optional.';
+COMMENT ON COLUMN outbox.messages.payload      IS 'Public. JSON, sent byte for byte as stored.';
+COMMENT ON COLUMN outbox.messages.body         IS 'Public. Anything that is not JSON, instead of payload.';
+COMMENT ON COLUMN outbox.messages.content_type IS 'Public. Of the body (default application/octet-stream) or of the payload (default application/json).';
+COMMENT ON COLUMN outbox.messages.headers      IS 'Public. Extra request headers, an object of strings.';
+COMMENT ON COLUMN outbox.messages.due_at       IS 'Public. Not before; NULL = now. The relay moves it after a failure.';
+COMMENT ON COLUMN outbox.messages.expires_at   IS 'Public. Given up after this, with reason expired.';
+COMMENT ON COLUMN outbox.messages.created_at   IS 'Public. When it was inserted.';
+COMMENT ON COLUMN outbox.messages.seq          IS 'Public, read only. Order of insertion.';
+COMMENT ON COLUMN outbox.messages.endpoint     IS 'Private. Empty, or the endpoint that fan-out made this row for.';
+COMMENT ON COLUMN outbox.messages.attempts     IS 'Private. Attempts that were answered or failed.';
+COMMENT ON COLUMN outbox.messages.lost         IS 'Private. How many relays died with it under their lease.';
+COMMENT ON COLUMN outbox.messages.throttled    IS 'Private. Attempts that the receiver put off; they use no attempt.';
+COMMENT ON COLUMN outbox.messages.generation   IS 'Private. Raised by each replay.';
+COMMENT ON COLUMN outbox.messages.size         IS 'Private. Bytes of payload or body, known at insert so that a claim can be bounded in bytes.';
+COMMENT ON COLUMN outbox.messages.last_error   IS 'Private. What the last failed attempt said.';
+
+-- === who may deliver what ===
+
+CREATE TABLE outbox.lanes (
+    topic      text NOT NULL,
+    endpoint   text NOT NULL DEFAULT '',
+    created_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (topic, endpoint)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE outbox.lanes IS 'Private. One row for each (topic, endpoint) of messages: its lock makes claims of the lane exclusive.';
+
+CREATE TABLE outbox.endpoints (
+    endpoint     text PRIMARY KEY,
+    paused_at    timestamptz,
+    paused_by    text,
+    pause_reason text,
+    not_before   timestamptz,
+    created_at   timestamptz NOT NULL DEFAULT now()
+) WITH (fillfactor = 50);
+COMMENT ON TABLE outbox.endpoints IS 'Private. What holds for an endpoint across all relays. Written by pause and resume, locked by claims.';
+
+CREATE TABLE outbox.relays (
+    relay         uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    name          text NOT NULL,
+    version       text NOT NULL,
+    config_digest text NOT NULL,
+    lease_time    interval NOT NULL,
+    session       integer NOT NULL DEFAULT 0,
+    beat          bigint NOT NULL DEFAULT 0,
+    beat_at       timestamptz NOT NULL DEFAULT now(),
+    started_at    timestamptz NOT NULL DEFAULT now()
+) WITH (fillfactor = 50);
+COMMENT ON TABLE  outbox.relays         IS 'Private. The relays that live, or that nobody has yet seen to be dead. A lease lives as long as its relay.';
+COMMENT ON COLUMN outbox.relays.session IS 'Raised when a relay lost sight of one of its claims, so that the claim can do nothing later.';
+COMMENT ON COLUMN outbox.relays.beat_at IS 'For people. Whether a relay is dead is decided by watching beat, never by this clock.';
+
+CREATE TABLE outbox.leases (
+    lease         bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    relay         uuid NOT NULL,
+    topic         text NOT NULL,
+    lane_endpoint text NOT NULL,
+    endpoint      text NOT NULL,
+    alone         boolean NOT NULL DEFAULT false,
+    ids           uuid[] NOT NULL,
+    keys          text[] NOT NULL,
+    leased_at     timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (relay, lease)
+) WITH (
+    fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off
+);
+CREATE INDEX leases_lane ON outbox.leases (topic, lane_endpoint, lease);
+COMMENT ON TABLE  outbox.leases      IS 'Private. One row for each claimed batch. Ids leave it as they are settled; with the last one the row goes.';
+COMMENT ON COLUMN outbox.leases.ids  IS 'Ascending.';
+COMMENT ON COLUMN outbox.leases.keys IS 'The ordering keys, in step with ids, an empty string for a row without one; an empty array if no row has one.';
+COMMENT ON COLUMN outbox.leases.alone IS 'Holds one message that relays died with, so that the one that kills is found.';
+
+CREATE TABLE outbox.held_keys (
+    topic         text NOT NULL,
+    lane_endpoint text NOT NULL,
+    key           text NOT NULL,
+    id            uuid NOT NULL,
+    seq           bigint NOT NULL,
+    held_at       timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (topic, lane_endpoint, key)
+);
+COMMENT ON TABLE outbox.held_keys IS 'Private. Ordering keys that a dead head closes until it is replayed or discarded (policy hold).';
+
+-- A crash or a promotion empties an unlogged table. Lease numbers may come back then, and what relays remember of them is
+-- void: each claim compares this word with the one that its relay registered under.
+CREATE UNLOGGED TABLE outbox.epoch (
+    only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    epoch    uuid NOT NULL DEFAULT gen_random_uuid()
+);
+COMMENT ON TABLE outbox.epoch IS 'Private. A word that changes when the server crashed or another one took over.';
+
+-- === after delivery ===
+
+CREATE TABLE outbox.attempts (
+    started_at timestamptz NOT NULL,
+    duration   interval NOT NULL,
+    id         uuid NOT NULL,
+    seq        bigint NOT NULL,
+    generation integer NOT NULL,
+    attempt    integer NOT NULL,
+    status     integer,
+    topic      text NOT NULL,
+    endpoint   text NOT NULL,
+    key        text,
+    outcome    text NOT NULL,
+    settlement text NOT NULL,
+    reason     text,
+    relay      text NOT NULL,
+    error      text,
+    response   text
+) PARTITION BY RANGE (started_at);
+CREATE INDEX attempts_id ON outbox.attempts (id, started_at);
+COMMENT ON TABLE  outbox.attempts            IS 'Public, read only. One row for each attempt, in daily partitions.';
+COMMENT ON COLUMN outbox.attempts.outcome    IS 'What the other side did, as a class: success, redirect, unavailable, misconfigured, rejected, gone, proxy, dns, connect, connect_timeout, tls, reset, protocol, timeout, unsendable, aborted; lost = its relay died.';
+COMMENT ON COLUMN outbox.attempts.settlement IS 'What followed: delivered, retry, dead.';
+COMMENT ON COLUMN outbox.attempts.response   IS 'The beginning of the answer''s body; bytes that are no text are replaced.';
+
+CREATE TABLE outbox.delivered (
+    delivered_at timestamptz NOT NULL,
+    created_at   timestamptz NOT NULL,
+    id           uuid NOT NULL,
+    seq          bigint NOT NULL,
+    attempts     integer NOT NULL,
+    lost         integer NOT NULL,
+    generation   integer NOT NULL,
+    size         integer NOT NULL,
+    topic        text NOT NULL,
+    lane_endpoint text NOT NULL,
+    endpoint     text NOT NULL,
+    key          text,
+    type         text,
+    content_type text,
+    headers      jsonb,
+    payload      json,
+    body         bytea
+) PARTITION BY RANGE (delivered_at);
+CREATE INDEX delivered_id ON outbox.delivered (id);
+COMMENT ON TABLE outbox.delivered IS 'Public, read only. Delivered messages, kept for replay, in daily partitions.';
+
+CREATE TABLE outbox.dead_letters (
+    id            uuid NOT NULL,
+    lane_endpoint text NOT NULL,
+    died_at       timestamptz NOT NULL,
+    created_at    timestamptz NOT NULL,
+    expires_at    timestamptz,
+    seq           bigint NOT NULL,
+    attempts      integer NOT NULL,
+    lost          integer NOT NULL,
+    throttled     integer NOT NULL,
+    generation    integer NOT NULL,
+    size          integer NOT NULL,
+    status        integer,
+    topic         text NOT NULL,
+    endpoint      text NOT NULL,
+    reason        text NOT NULL,
+    key           text,
+    type          text,
+    content_type  text,
+    headers       jsonb,
+    payload       json,
+    body          bytea,
+    last_error    text,
+    PRIMARY KEY (id, lane_endpoint)
+);
+CREATE INDEX dead_letters_died_at ON outbox.dead_letters (died_at);
+COMMENT ON TABLE  outbox.dead_letters        IS 'Public, read only. Messages given up on, kept until they are replayed or discarded.';
+COMMENT ON COLUMN outbox.dead_letters.reason IS 'rejected, attempts, max_age, expired or lost.';
+
+-- === whose database this is ===
+
+CREATE TABLE outbox.meta (
+    only_row          boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    system_identifier text,
+    database          text NOT NULL,
+    guard             text,
+    accepted_at       timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE  outbox.meta       IS 'Private. The identity of the database that this outbox belongs to: a copy of it must not deliver.';
+COMMENT ON COLUMN outbox.meta.guard IS 'Where set, only relays whose config says the same word deliver: tells a physical clone from the original.';
+
+INSERT INTO outbox.migrations (version, name) VALUES (1, 'outbox');

@@ -1,0 +1,2 @@
+-- Sets the guard word: $1 text.
+UPDATE outbox.meta SET guard = $1

@@ -1,0 +1,52 @@
+-- The lanes that hold rows, in the same skip scan as discover.sql, with a bounded count of each: reading a backlog of millions
+-- would cost more than knowing that it is large.
+-- $1 count at most int. Returns topic, endpoint (the lane's), pending (up to $1 + 1), oldest_seconds (age of its oldest
+-- ready row, NULL if none), due_in (seconds until the first waiting row, NULL if none).
+WITH RECURSIVE ready (topic, endpoint, created_at) AS (
+    (SELECT m.topic, m.endpoint, m.created_at
+       FROM outbox.messages m
+      WHERE m.due_at IS NULL
+      ORDER BY m.topic, m.endpoint, m.seq
+      LIMIT 1)
+    UNION ALL
+    SELECT n.topic, n.endpoint, n.created_at
+      FROM ready r
+     CROSS JOIN LATERAL (
+            SELECT m.topic, m.endpoint, m.created_at
+              FROM outbox.messages m
+             WHERE m.due_at IS NULL AND (m.topic, m.endpoint) > (r.topic, r.endpoint)
+             ORDER BY m.topic, m.endpoint, m.seq
+             LIMIT 1) n
+), waiting (topic, endpoint, due_at) AS (
+    (SELECT m.topic, m.endpoint, m.due_at
+       FROM outbox.messages m
+      WHERE m.due_at IS NOT NULL
+      ORDER BY m.topic, m.endpoint, m.due_at
+      LIMIT 1)
+    UNION ALL
+    SELECT n.topic, n.endpoint, n.due_at
+      FROM waiting w
+     CROSS JOIN LATERAL (
+            SELECT m.topic, m.endpoint, m.due_at
+              FROM outbox.messages m
+             WHERE m.due_at IS NOT NULL AND (m.topic, m.endpoint) > (w.topic, w.endpoint)
+             ORDER BY m.topic, m.endpoint, m.due_at
+             LIMIT 1) n
+), lane AS (
+    SELECT l.topic, l.endpoint, min(l.created_at) AS created_at, min(l.due_at) AS due_at
+      FROM (SELECT r.topic, r.endpoint, r.created_at, NULL::timestamptz AS due_at FROM ready r
+            UNION ALL
+            SELECT w.topic, w.endpoint, NULL, w.due_at FROM waiting w) l
+     GROUP BY l.topic, l.endpoint
+)
+SELECT l.topic, l.endpoint,
+       (SELECT count(*) FROM (SELECT FROM outbox.messages m
+                               WHERE m.topic = l.topic AND m.endpoint = l.endpoint AND m.due_at IS NULL
+                               ORDER BY m.seq LIMIT $1::integer + 1) c)
+       + (SELECT count(*) FROM (SELECT FROM outbox.messages m
+                                 WHERE m.topic = l.topic AND m.endpoint = l.endpoint AND m.due_at IS NOT NULL
+                                 ORDER BY m.due_at LIMIT $1::integer + 1) c) AS pending,
+       extract(epoch FROM clock_timestamp() - l.created_at)::double precision AS oldest_seconds,
+       extract(epoch FROM l.due_at - clock_timestamp())::double precision AS due_in
+  FROM lane l
+ ORDER BY l.topic, l.endpoint

@@ -1,0 +1,232 @@
+//! The command line: each subcommand is a thin skin over the same methods that tests use.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "what a command answers goes to standard output, what went wrong to standard error"
+)]
+
+pub mod demo;
+mod operate;
+
+use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+
+use crate::{app, config, config::Problems, delivery, relay, store};
+
+/// Delivers rows of the table outbox.messages to HTTP endpoints: at least once, in order per key.
+///
+/// Exit codes: 0 success; 1 something failed; 2 the command line or the configuration is wrong; 3 the database can't be
+/// used (not reachable, without an outbox, of another version, or a copy).
+#[derive(Debug, Parser)]
+#[command(name = "outbox-relay", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Deliver until SIGTERM or SIGINT, then drain and exit.
+    Run {
+        /// The configuration.
+        #[arg(short, long, value_name = "FILE")]
+        config: PathBuf,
+        /// Exit with 0 as soon as nothing is due.
+        #[arg(long)]
+        until_empty: bool,
+    },
+    /// Bring the database to this binary's schema. Idempotent; runs while relays and applications run.
+    Migrate {
+        #[command(flatten)]
+        database: Database,
+        /// Print the SQL instead, for somebody with more rights to run.
+        #[arg(long)]
+        print: bool,
+        /// Make a restored or cloned database an outbox of its own.
+        #[arg(long)]
+        accept_copy: bool,
+        /// Set the word that a relay's configuration must know to deliver from this database.
+        #[arg(long, value_name = "WORD")]
+        guard: Option<String>,
+    },
+    /// Validate configuration, connection and schema; print what each endpoint will do.
+    Check {
+        /// The configuration.
+        #[arg(short, long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Show relays, endpoints, backlog and dead letters.
+    Status {
+        #[command(flatten)]
+        database: Database,
+        /// As one JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Stop deliveries to an endpoint, for all relays; its messages are kept.
+    Pause {
+        /// The endpoint's name.
+        endpoint: String,
+        /// Why, for those who wonder.
+        #[arg(long, value_name = "TEXT")]
+        reason: String,
+        #[command(flatten)]
+        database: Database,
+    },
+    /// Let deliveries to an endpoint go on.
+    Resume {
+        /// The endpoint's name.
+        endpoint: String,
+        #[command(flatten)]
+        database: Database,
+    },
+    /// Show the main job end to end on a private throwaway PostgreSQL, with faults, and judge the result.
+    Demo(demo::Demo),
+}
+
+/// Which database: that of a configuration, or that of the environment variable `DATABASE_URL`.
+#[derive(Debug, clap::Args)]
+struct Database {
+    /// Take the database from this configuration; without it, from the environment variable `DATABASE_URL`.
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// What a command came to, where it failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("{0}")]
+    Config(#[from] Problems),
+    #[error("{0}")]
+    Database(#[from] store::Error),
+    #[error("{0}")]
+    Relay(#[from] relay::Error),
+    #[error("{0}")]
+    Other(String),
+}
+
+/// Reads the command line, runs it, and says how it ended.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let verbose = matches!(cli.command, Command::Run { .. });
+    log(verbose);
+    delivery::install_tls();
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("outbox-relay: can't start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(run(cli.command)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("outbox-relay: {failure}");
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+async fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Run {
+            config,
+            until_empty,
+        } => {
+            let config = config::load(&config)?;
+            let summary = app::run(config, until_empty, shutdown()).await?;
+            if until_empty {
+                println!(
+                    "delivered={} retried={} dead={}",
+                    summary.delivered, summary.retried, summary.dead
+                );
+            }
+            Ok(())
+        }
+        Command::Migrate { print: true, .. } => {
+            println!("{}", store::script());
+            Ok(())
+        }
+        Command::Migrate {
+            database,
+            print: false,
+            accept_copy,
+            guard,
+        } => operate::migrate(&database.open()?, guard.as_deref(), accept_copy).await,
+        Command::Check { config } => operate::check(&config::load(&config)?).await,
+        Command::Status { database, json } => operate::status(&database.open()?, json).await,
+        Command::Pause {
+            endpoint,
+            reason,
+            database,
+        } => operate::pause(&database.open()?, &endpoint, &reason).await,
+        Command::Resume { endpoint, database } => {
+            operate::resume(&database.open()?, &endpoint).await
+        }
+        Command::Demo(demo) => demo::run(demo).await,
+    }
+}
+
+/// Text on a terminal, JSON elsewhere; `RUST_LOG` chooses. Commands that answer on standard output only warn.
+fn log(verbose: bool) {
+    let level = if verbose { "info" } else { "warn" };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let registry = tracing_subscriber::registry().with(filter);
+    if std::io::stderr().is_terminal() {
+        registry
+            .with(fmt::layer().with_writer(std::io::stderr))
+            .init();
+    } else {
+        registry
+            .with(
+                fmt::layer()
+                    .json()
+                    .flatten_event(true)
+                    .with_writer(std::io::stderr),
+            )
+            .init();
+    }
+}
+
+/// Ends at the first SIGTERM or SIGINT.
+async fn shutdown() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut terminate), Ok(mut interrupt)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
+        tracing::error!("signals can't be listened for: only SIGKILL will stop this process");
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = terminate.recv() => tracing::info!("SIGTERM"),
+        _ = interrupt.recv() => tracing::info!("SIGINT"),
+    }
+}
+
+// === impl Database ===
+
+impl Database {
+    fn open(&self) -> Result<store::Store, Failure> {
+        let config = config::database(self.config.as_deref())?;
+        Ok(store::Store::new(&config)?)
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    fn code(&self) -> u8 {
+        match self {
+            Failure::Config(_) => 2,
+            Failure::Database(_) | Failure::Relay(relay::Error::Database(_)) => 3,
+            Failure::Relay(relay::Error::Endpoint(_)) => 2,
+            Failure::Relay(relay::Error::Random(_)) | Failure::Other(_) => 1,
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! The commands that answer and end.
+
+use std::time::Duration;
+
+use super::Failure;
+use crate::{
+    config::Config,
+    store::{self, COUNTED, Status, Store},
+};
+
+pub(super) async fn migrate(
+    store: &Store,
+    guard: Option<&str>,
+    accept_copy: bool,
+) -> Result<(), Failure> {
+    let migrated = store.migrate(guard, accept_copy).await?;
+    match migrated.from {
+        Some(from) if from == migrated.to => {
+            println!("the schema is at version {from}: nothing to migrate")
+        }
+        Some(from) => println!("migrated from version {from} to {}", migrated.to),
+        None => println!("created the outbox, version {}", migrated.to),
+    }
+    if accept_copy {
+        println!("this database is an outbox of its own now");
+    }
+    if let Some(guard) = guard {
+        println!("relays must say guard = {guard:?} now");
+    }
+    for role in &migrated.missing_roles {
+        println!(
+            "role {role} does not exist, and this user may not create it: ask a DBA to run `CREATE ROLE {role} NOLOGIN`, \
+             then run migrate again for its rights (all the SQL: `outbox-relay migrate --print`)"
+        );
+    }
+    Ok(())
+}
+
+pub(super) async fn check(config: &Config) -> Result<(), Failure> {
+    println!("configuration: good");
+    for endpoint in &config.endpoints {
+        println!("\nendpoint {} → POST {}", endpoint.name, endpoint.url);
+        println!(
+            "  up to {} requests at once from this relay, {} each (connect {})",
+            endpoint.concurrency,
+            show(endpoint.timeout),
+            show(endpoint.connect_timeout)
+        );
+        let window = endpoint.retry.window();
+        println!(
+            "  retries: up to {} attempts over {} (on average {}){}",
+            window.attempts,
+            show(window.longest),
+            show(window.average),
+            if window.ended_by_age {
+                format!(
+                    "; max_age = {} ends it before max_attempts = {} is reached",
+                    show(endpoint.retry.max_age),
+                    endpoint.retry.max_attempts
+                )
+            } else {
+                String::new()
+            }
+        );
+        match window.capped_from {
+            Some(attempt) => println!(
+                "  the delay reaches its cap of {} after attempt {attempt}",
+                show(endpoint.retry.cap)
+            ),
+            None => println!(
+                "  the delay never reaches its cap of {}",
+                show(endpoint.retry.cap)
+            ),
+        }
+        if endpoint.timeout > config.relay.grace {
+            println!(
+                "  warning: a request may take {}, at shutdown it is given {} only (relay.grace): it may be cut off and sent again",
+                show(endpoint.timeout),
+                show(config.relay.grace)
+            );
+        }
+        if !config.routes.iter().any(|route| route.to == endpoint.name) {
+            println!("  warning: no route leads to it");
+        }
+    }
+    println!();
+    for route in config.routes.iter() {
+        println!("topic {} → {}", route.topic, route.to);
+    }
+    for (late, early) in config.routes.unreachable() {
+        println!(
+            "warning: the route {} → {} is never asked: {} stands before it and takes all its topics",
+            late.topic, late.to, early.topic
+        );
+    }
+    Store::new(&config.database)?.check().await?;
+    println!(
+        "\ndatabase: reachable, schema version {}",
+        store::SCHEMA_VERSION
+    );
+    Ok(())
+}
+
+pub(super) async fn status(store: &Store, json: bool) -> Result<(), Failure> {
+    if store.version().await?.is_none() {
+        return Err(store::Error::Refused(
+            "the database has no outbox yet: run `outbox-relay migrate`".into(),
+        )
+        .into());
+    }
+    let status = store.status().await?;
+    if json {
+        let text = serde_json::to_string_pretty(&status)
+            .map_err(|error| Failure::Other(error.to_string()))?;
+        println!("{text}");
+    } else {
+        print_status(&status);
+    }
+    Ok(())
+}
+
+fn print_status(status: &Status) {
+    println!("schema version {}", status.schema_version);
+    println!(
+        "\n{:<30} {:<9} {:<13} {:>8} {:>8} {:>7}",
+        "RELAY", "VERSION", "CONFIG", "UP", "BEAT", "LEASED"
+    );
+    for relay in &status.relays {
+        let late = if relay.beat_seconds > relay.lease_seconds {
+            " late"
+        } else {
+            ""
+        };
+        println!(
+            "{:<30} {:<9} {:<13} {:>8} {:>8} {:>7}{late}",
+            cut(&relay.name, 30),
+            relay.version,
+            cut(&relay.config_digest, 13),
+            age(relay.up_seconds),
+            age(relay.beat_seconds),
+            relay.leased
+        );
+    }
+    if status.relays.is_empty() {
+        println!("none is running");
+    }
+    println!("\n{:<30} {:>7}  STATE", "ENDPOINT", "LEASED");
+    for endpoint in &status.endpoints {
+        let state = match (endpoint.paused_seconds, endpoint.closed_for) {
+            (Some(since), _) => format!(
+                "paused for {} by {}: {}",
+                age(since),
+                endpoint.paused_by.as_deref().unwrap_or("?"),
+                endpoint
+                    .pause_reason
+                    .as_deref()
+                    .unwrap_or("no reason given")
+            ),
+            (None, Some(left)) => format!("asked to be left alone for {}", age(left)),
+            (None, None) => "open".into(),
+        };
+        println!(
+            "{:<30} {:>7}  {state}",
+            cut(&endpoint.endpoint, 30),
+            endpoint.leased
+        );
+    }
+    println!(
+        "\n{:<48} {:>8} {:>10} {:>10}",
+        "TOPIC", "PENDING", "OLDEST", "NEXT DUE"
+    );
+    for lane in &status.lanes {
+        let topic = if lane.endpoint.is_empty() {
+            lane.topic.clone()
+        } else {
+            format!("{} → {}", lane.topic, lane.endpoint)
+        };
+        let pending = if lane.pending > i64::from(COUNTED) {
+            format!("{COUNTED}+")
+        } else {
+            lane.pending.to_string()
+        };
+        println!(
+            "{:<48} {pending:>8} {:>10} {:>10}",
+            cut(&topic, 48),
+            lane.oldest_seconds.map_or("-".into(), age),
+            lane.due_in.map_or("-".into(), |due| if due <= 0.0 {
+                "now".into()
+            } else {
+                age(due)
+            })
+        );
+    }
+    if status.lanes.is_empty() {
+        println!("nothing is pending");
+    }
+    if !status.dead_letters.is_empty() {
+        println!(
+            "\n{:<30} {:<12} {:>8} {:>10}",
+            "DEAD LETTERS", "REASON", "COUNT", "NEWEST"
+        );
+        for dead in &status.dead_letters {
+            println!(
+                "{:<30} {:<12} {:>8} {:>10}",
+                cut(&dead.endpoint, 30),
+                dead.reason,
+                dead.count,
+                age(dead.newest_seconds)
+            );
+        }
+    }
+}
+
+pub(super) async fn pause(store: &Store, endpoint: &str, reason: &str) -> Result<(), Failure> {
+    let changed = store.pause(endpoint, reason, "operator").await?;
+    println!(
+        "{endpoint}: {}",
+        if changed {
+            "paused"
+        } else {
+            "was paused already"
+        }
+    );
+    Ok(())
+}
+
+pub(super) async fn resume(store: &Store, endpoint: &str) -> Result<(), Failure> {
+    let changed = store.resume(endpoint).await?;
+    println!(
+        "{endpoint}: {}",
+        if changed { "goes on" } else { "was not paused" }
+    );
+    Ok(())
+}
+
+/// A duration for people: its two largest units.
+fn show(duration: Duration) -> String {
+    let millis = duration.as_millis();
+    if millis < 1000 {
+        return format!("{millis}ms");
+    }
+    let mut left = duration.as_secs();
+    let mut parts = Vec::new();
+    for (unit, length) in [("d", 86400), ("h", 3600), ("m", 60), ("s", 1)] {
+        if left >= length {
+            parts.push(format!("{}{unit}", left / length));
+            left %= length;
+        }
+    }
+    parts.truncate(2);
+    parts.join("")
+}
+
+fn age(seconds: f64) -> String {
+    show(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX))
+}
+
+/// Cuts on a character boundary.
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_well() {
+        for (millis, want) in [
+            (0, "0ms"),
+            (250, "250ms"),
+            (1000, "1s"),
+            (61_000, "1m1s"),
+            (3_600_000, "1h"),
+            (90_061_000, "1d1h"),
+        ] {
+            assert_eq!(show(Duration::from_millis(millis)), want);
+        }
+    }
+
+    #[test]
+    fn long_names_are_cut_on_a_character() {
+        assert_eq!(cut("äöü", 3), "äöü");
+        assert_eq!(cut("äöüß", 3), "äö…");
+    }
+}

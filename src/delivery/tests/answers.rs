@@ -1,0 +1,246 @@
+//! What is sent, and what is made of answers that come.
+
+use tokio::time::timeout;
+
+use super::*;
+
+// === what is sent ===
+
+#[tokio::test]
+async fn the_stored_bytes_are_sent_as_they_are() {
+    let stored: &[u8] = br#"{"n": 50755254975729665, "x":1e400, "n": 0.1000}"#;
+    let (server, mut rx) = Server::recording(b"HTTP/1.1 204 No Content\r\n\r\n").await;
+    let client = client(&format!("{}?token=1", server.url));
+    let outcome = client.attempt(&delivery(Some(stored))).await;
+    assert_eq!(seen(&outcome), (Class::Success, Some(204), None));
+    assert_eq!((outcome.error, outcome.retry_after), (None, None));
+
+    let request = rx.recv().await.unwrap();
+    assert_eq!(request.body, stored);
+    let mut lines: Vec<_> = request.head.trim_end().lines().collect();
+    lines.sort_unstable();
+    let host = format!(
+        "host: {}",
+        &server.url["http://".len()..server.url.len() - 5]
+    );
+    let mut want = vec![
+        "POST /hook?token=1 HTTP/1.1",
+        "accept: */*",
+        "content-length: 48",
+        "content-type: application/json",
+        &host,
+        "idempotency-key: \"00000000-0000-0000-0000-000000000007\"",
+        "outbox-attempt: 1",
+        "outbox-created-at: 2026-01-02T03:04:05Z",
+        "outbox-message-id: 00000000-0000-0000-0000-000000000007",
+        "outbox-topic: order.created",
+        concat!("user-agent: outbox-relay/", env!("CARGO_PKG_VERSION")),
+    ];
+    want.sort_unstable();
+    assert_eq!(lines, want);
+
+    // Neither a body nor a type, but a length.
+    client.attempt(&delivery(None)).await;
+    let request = rx.recv().await.unwrap();
+    assert_eq!(request.body, b"");
+    assert!(request.head.contains("\r\ncontent-length: 0\r\n"));
+    assert!(!request.head.contains("content-type"));
+}
+
+#[tokio::test]
+async fn a_megabyte_arrives_whole() {
+    let (server, mut rx) = Server::recording(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await;
+    let body: Bytes = (0_u32..300_000).flat_map(u32::to_le_bytes).collect();
+    let delivery = Delivery {
+        body: Some(body.clone()),
+        ..delivery(None)
+    };
+    let outcome = client(&server.url).attempt(&delivery).await;
+    assert_eq!(outcome.class, Class::Success);
+    assert_eq!(rx.recv().await.unwrap().body, body);
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_sent_opens_no_connection() {
+    let server = Server::answering(b"", Then::HangUp).await;
+    let mut bad = delivery(Some(b"{}"));
+    bad.headers = vec![("Host".into(), "evil".into())];
+    let outcome = client(&server.url).attempt(&bad).await;
+    assert_eq!(seen(&outcome), (Class::Unsendable, None, None));
+    assert_eq!(
+        outcome.error.unwrap(),
+        "header \"Host\" is one that HTTP or the relay itself sets"
+    );
+
+    // The endpoint's credentials are not the row's to replace.
+    bad.headers = vec![("authorization".into(), "Bearer mine".into())];
+    let url = server.url.replace("http://", "http://user:secret@");
+    let outcome = client(&url).attempt(&bad).await;
+    assert_eq!(outcome.class, Class::Unsendable);
+    assert!(!outcome.error.unwrap().contains("secret"));
+    assert_eq!(server.accepted(), 0);
+}
+
+#[tokio::test]
+async fn the_urls_credentials_become_a_header() {
+    let (server, mut rx) = Server::recording(b"no HTTP\r\n").await;
+    let url = server.url.replace("http://", "http://user:secret@") + "?token=hidden";
+    let outcome = attempt(&url).await;
+    let head = rx.recv().await.unwrap().head;
+    assert!(head.contains("\r\nauthorization: Basic dXNlcjpzZWNyZXQ=\r\n"));
+    // And neither they nor the query are in the text of the failure.
+    let error = outcome.error.unwrap();
+    assert!(
+        !error.contains("secret") && !error.contains("hidden"),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_url_that_nothing_can_be_sent_to_is_found_at_start() {
+    for url in ["ftp://127.0.0.1/", "file:///etc/passwd", "mailto:a@b.c"] {
+        let error = Client::new(&endpoint(url)).err().unwrap();
+        assert!(
+            error.to_string().starts_with("endpoint test: its URL"),
+            "{url}"
+        );
+    }
+    install_tls();
+}
+
+// === what is answered ===
+
+#[tokio::test]
+async fn an_answer_is_recorded() {
+    let server = Server::answering(
+        b"HTTP/1.1 200 OK\r\nretry-after: 9\r\ncontent-length: 5\r\n\r\nhello",
+        Then::KeepOpen,
+    )
+    .await;
+    let outcome = attempt(&server.url).await;
+    assert_eq!(seen(&outcome), (Class::Success, Some(200), Some("hello")));
+    assert_eq!((outcome.error, outcome.retry_after), (None, None));
+    assert!(outcome.duration > Duration::ZERO && outcome.duration < SOON);
+}
+
+#[tokio::test]
+async fn a_failure_can_be_stored_and_says_when_to_come_back() {
+    let server = Server::answering(
+        b"HTTP/1.1 503 Whatever\r\nx-latin: caf\xe9\r\ndate: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+          retry-after: Sun, 06 Nov 1994 08:51:37 GMT\r\ncontent-length: 6\r\n\r\na\0\xffb\xc3\xa9",
+        Then::KeepOpen,
+    )
+    .await;
+    let outcome = attempt(&server.url).await;
+    assert_eq!(
+        seen(&outcome),
+        (Class::Unavailable, Some(503), Some("a\u{FFFD}\u{FFFD}bé"))
+    );
+    assert_eq!(outcome.error.unwrap(), "HTTP 503 Service Unavailable");
+    assert_eq!(outcome.retry_after, Some(Duration::from_secs(120)));
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let target = Server::answering(
+        b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+        Then::KeepOpen,
+    )
+    .await;
+    let location = target.url.clone();
+    let server = Server::start(move |mut peer| {
+        let location = location.clone();
+        async move {
+            peer.request().await;
+            let head = format!(
+                "HTTP/1.1 302 Found\r\nlocation: {location}?token=1\r\ncontent-length: 0\r\n\r\n"
+            );
+            peer.send(head.as_bytes()).await;
+        }
+    })
+    .await;
+    let outcome = attempt(&server.url).await;
+    assert_eq!(seen(&outcome), (Class::Redirect, Some(302), None));
+    assert_eq!(
+        outcome.error.unwrap(),
+        format!("HTTP 302 Found, Location: {}?…", target.url)
+    );
+    assert_eq!(target.accepted(), 0);
+}
+
+#[tokio::test]
+async fn an_answer_may_come_before_the_whole_request() {
+    let server = Server::start(|mut peer| async move {
+        peer.0.read_buf(&mut Vec::new()).await.unwrap();
+        peer.send(b"HTTP/1.1 413 Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+            .await;
+        peer.closed().await;
+    })
+    .await;
+    let delivery = Delivery {
+        body: Some(vec![b'x'; 16 * 1024 * 1024].into()),
+        ..delivery(None)
+    };
+    let outcome = client(&server.url).attempt(&delivery).await;
+    assert_eq!(
+        seen(&outcome),
+        (Class::Rejected, Some(413), None),
+        "{:?}",
+        outcome.error
+    );
+    assert_eq!(outcome.error.unwrap(), "HTTP 413 Payload Too Large");
+}
+
+#[tokio::test]
+async fn a_success_that_is_endless_is_a_success() {
+    for head in [
+        "HTTP/1.1 200 OK\r\ncontent-length: 10000000\r\n\r\n",
+        "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
+        "HTTP/1.1 200 OK\r\n\r\n",
+    ] {
+        let (tx, mut rx) = mpsc::unbounded_channel();
+        let server = Server::start(move |mut peer| {
+            let tx = tx.clone();
+            async move {
+                peer.request().await;
+                peer.send(head.as_bytes()).await;
+                // With or without lengths of chunks, this is a body of any length.
+                let part = format!("400\r\n{}\r\n", "é".repeat(512));
+                while peer.0.write_all(part.as_bytes()).await.is_ok() {}
+                tx.send(()).unwrap();
+            }
+        })
+        .await;
+        let outcome = attempt(&server.url).await;
+        assert_eq!(
+            (outcome.class, outcome.status),
+            (Class::Success, Some(200)),
+            "{head}"
+        );
+        let response = outcome.response.unwrap();
+        assert!(
+            (EXCERPT - 3..=EXCERPT).contains(&response.len()),
+            "{}",
+            response.len()
+        );
+        assert!(!response.contains('\u{FFFD}'));
+        // And the server is not left writing into a connection that nobody reads.
+        timeout(SOON, rx.recv()).await.unwrap().unwrap();
+    }
+}
+
+#[test]
+fn an_excerpt_is_cut_on_a_character() {
+    let text = |body: &[u8]| excerpt(&body[..body.len().min(EXCERPT + 3)]).unwrap();
+    for shift in 0..4 {
+        let body = "x".repeat(shift) + &"\u{1F600}".repeat(EXCERPT);
+        let cut = text(body.as_bytes());
+        assert!(body.starts_with(&cut));
+        assert!(cut.len() > EXCERPT - 4 && cut.len() <= EXCERPT);
+    }
+    assert_eq!(text(&[0xff; 4 * EXCERPT]), "\u{FFFD}".repeat(EXCERPT / 3));
+    assert_eq!(text(&[0; 4 * EXCERPT]), "\u{FFFD}".repeat(EXCERPT / 3));
+    // A body that is whole and ends within a character shows so.
+    assert_eq!(text(b"caf\xc3"), "caf\u{FFFD}");
+    assert_eq!(excerpt(b""), None);
+}

@@ -1,0 +1,162 @@
+//! Brings a database to this binary's schema, while relays and applications run.
+//!
+//! Each migration is a transaction of its own under an advisory lock, so two migrators can't meet; the version is read
+//! under that lock. Locks on the application's table are waited for at most for a second at a time, then let go and tried again:
+//! a statement that queues for an exclusive lock would make every INSERT queue behind it. There is no way back: a sidecar
+//! rolls forward.
+
+use std::time::Duration;
+
+use super::{Error, Store, connect, identity};
+
+/// One numbered file of `sql/migrations`.
+struct Migration {
+    version: i32,
+    text: &'static str,
+}
+
+const MIGRATIONS: &[Migration] = &[Migration {
+    version: 1,
+    text: include_str!("../../sql/migrations/0001_outbox.sql"),
+}];
+
+/// The schema that this binary works with.
+pub const SCHEMA_VERSION: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
+
+/// Functions replace their older selves, in this order: what is called stands before its caller.
+const FUNCTIONS: &[&str] = &[
+    include_str!("../../sql/functions/system_identifier.sql"),
+    include_str!("../../sql/functions/highest_seq.sql"),
+    include_str!("../../sql/functions/register.sql"),
+    include_str!("../../sql/functions/pick_unordered.sql"),
+    include_str!("../../sql/functions/pick_in_order.sql"),
+    include_str!("../../sql/functions/claim.sql"),
+    include_str!("../../sql/functions/settle.sql"),
+    include_str!("../../sql/functions/recover.sql"),
+    include_str!("../../sql/functions/reap.sql"),
+    include_str!("../../sql/functions/deregister.sql"),
+    include_str!("../../sql/functions/pause.sql"),
+    include_str!("../../sql/functions/resume.sql"),
+    include_str!("../../sql/functions/maintain_partitions.sql"),
+];
+
+const ROLES: &str = include_str!("../../sql/roles.sql");
+const GRANTS: &str = include_str!("../../sql/grants.sql");
+const META: &str = include_str!("../../sql/meta.sql");
+const ACCEPT_COPY: &str = include_str!("../../sql/accept_copy.sql");
+/// The partitions of the first days, so that history is kept from the first attempt on.
+const PARTITIONS: &str = include_str!("../../sql/first_partitions.sql");
+/// Opens the transaction of a migration, and waits for another migrator.
+const BEGIN: &str = include_str!("../../sql/begin_migration.sql");
+
+/// So often a migration that could not get its locks is tried again.
+const TRIES: u32 = 30;
+
+/// What a migration did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Migrated {
+    /// The version before, `None` if there was no outbox.
+    pub from: Option<i32>,
+    /// The version now.
+    pub to: i32,
+    /// Roles that do not exist and could not be created.
+    pub missing_roles: Vec<String>,
+}
+
+/// All that `migrate` would run on an empty database, for a person with more rights to read and run.
+pub fn script() -> String {
+    let mut parts = vec![
+        "-- outbox-relay: everything that `outbox-relay migrate` runs on a database without an outbox.\n\
+         -- Run it as the owner-to-be of schema outbox: psql --single-transaction -v ON_ERROR_STOP=1 -f this-file\n",
+    ];
+    parts.push(ROLES);
+    parts.extend(MIGRATIONS.iter().map(|migration| migration.text));
+    parts.extend(FUNCTIONS);
+    parts.extend([GRANTS, META, PARTITIONS]);
+    parts.join("\n")
+}
+
+impl Store {
+    /// Applies what is missing. Idempotent. A `guard` is written down if given; `accept_copy` makes a copied database an
+    /// outbox of its own.
+    pub async fn migrate(&self, guard: Option<&str>, accept_copy: bool) -> Result<Migrated, Error> {
+        let from = self.version().await?;
+        if let Some(version) = from.filter(|version| *version > SCHEMA_VERSION) {
+            return Err(identity::newer(version));
+        }
+        self.apply("roles", None, &[ROLES]).await?;
+        for migration in MIGRATIONS {
+            self.apply("migration", Some(migration.version), &[migration.text])
+                .await?;
+        }
+        self.apply("functions", None, FUNCTIONS).await?;
+        self.apply("grants", None, &[GRANTS, META, PARTITIONS])
+            .await?;
+        if let Some(guard) = guard {
+            self.set_guard(guard).await?;
+        }
+        if accept_copy {
+            self.apply("accept_copy", None, &[ACCEPT_COPY]).await?;
+        }
+        let missing_roles = self
+            .call(super::sql::MISSING_ROLES, &[])
+            .await?
+            .iter()
+            .map(|row| row.get("role"))
+            .collect();
+        Ok(Migrated {
+            from,
+            to: SCHEMA_VERSION,
+            missing_roles,
+        })
+    }
+
+    /// Runs texts in one transaction, again if a lock was not to be had. With a `version`, nothing is done where the database has it.
+    async fn apply(
+        &self,
+        what: &'static str,
+        version: Option<i32>,
+        texts: &[&'static str],
+    ) -> Result<(), Error> {
+        let mut tries = 0;
+        loop {
+            let client = self.client().await?;
+            let done = async {
+                client.batch_execute(BEGIN).await?;
+                if let Some(version) = version {
+                    // Under the lock, in a statement of its own: another migrator may have been faster.
+                    let present: bool =
+                        client.query_typed(super::sql::PRESENT.text, &[]).await?[0].get("present");
+                    if present {
+                        let rows = client.query_typed(super::sql::VERSION.text, &[]).await?;
+                        if rows[0]
+                            .get::<_, Option<i32>>("version")
+                            .is_some_and(|has| has >= version)
+                        {
+                            return client.batch_execute("ROLLBACK").await;
+                        }
+                    }
+                }
+                for text in texts {
+                    client.batch_execute(text).await?;
+                }
+                client.batch_execute("COMMIT").await
+            }
+            .await;
+            let Err(error) = done else { return Ok(()) };
+            // Not through the pool again: the transaction is still open in it.
+            drop(deadpool_postgres::Object::take(client));
+            tries += 1;
+            let lock = error.code() == Some(&tokio_postgres::error::SqlState::LOCK_NOT_AVAILABLE);
+            if !lock || tries == TRIES {
+                return Err(Error::Statement {
+                    statement: what,
+                    message: connect::explain(&error),
+                    state: error.code().map(|state| state.code().to_owned()),
+                });
+            }
+            tracing::info!(what, tries, "a lock is taken, trying again");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+}

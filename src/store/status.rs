@@ -1,0 +1,152 @@
+//! What `status` shows.
+
+use serde::Serialize;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::{Error, Store, sql};
+
+/// Rows of one kind are counted up to this number; one more means "more".
+pub const COUNTED: i32 = 10_000;
+
+/// How everything stands, read in four statements.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// The version of the schema.
+    pub schema_version: i32,
+    /// The relays that live or were not yet seen to be dead.
+    pub relays: Vec<RelayStatus>,
+    /// The endpoints that any relay ever had.
+    pub endpoints: Vec<EndpointStatus>,
+    /// The lanes that hold pending messages.
+    pub lanes: Vec<LaneStatus>,
+    /// Dead letters by endpoint and reason.
+    pub dead_letters: Vec<DeadStatus>,
+}
+
+/// One relay.
+#[derive(Clone, Debug, Serialize)]
+pub struct RelayStatus {
+    /// Its identity.
+    pub relay: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// Tells whether two relays run the same configuration.
+    pub config_digest: String,
+    /// Seconds since it registered.
+    pub up_seconds: f64,
+    /// Seconds since its last beat, by the database's clock.
+    pub beat_seconds: f64,
+    /// Its lease time in seconds.
+    pub lease_seconds: f64,
+    /// Messages that it holds.
+    pub leased: i64,
+}
+
+/// One endpoint.
+#[derive(Clone, Debug, Serialize)]
+pub struct EndpointStatus {
+    /// Its name.
+    pub endpoint: String,
+    /// Seconds since it was paused; none while it runs.
+    pub paused_seconds: Option<f64>,
+    /// Who paused it.
+    pub paused_by: Option<String>,
+    /// Why.
+    pub pause_reason: Option<String>,
+    /// Seconds until it may be asked again, where it asked for that.
+    pub closed_for: Option<f64>,
+    /// Messages on their way to it.
+    pub leased: i64,
+}
+
+/// One lane.
+#[derive(Clone, Debug, Serialize)]
+pub struct LaneStatus {
+    /// Its topic.
+    pub topic: String,
+    /// Its endpoint column: empty for what the application inserted.
+    pub endpoint: String,
+    /// Pending messages; more than [`COUNTED`] means that many or more.
+    pub pending: i64,
+    /// Age in seconds of the oldest message that is ready.
+    pub oldest_seconds: Option<f64>,
+    /// Seconds until the first waiting message is due; negative if it is.
+    pub due_in: Option<f64>,
+}
+
+/// Dead letters of one kind.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeadStatus {
+    /// Where they were meant to go.
+    pub endpoint: String,
+    /// Why they died.
+    pub reason: String,
+    /// How many among the newest [`COUNTED`].
+    pub count: i64,
+    /// Age in seconds of the newest.
+    pub newest_seconds: f64,
+}
+
+impl Store {
+    /// Reads how everything stands.
+    pub async fn status(&self) -> Result<Status, Error> {
+        let schema_version = self.version().await?.unwrap_or(0);
+        let relays = self.call(sql::STATUS_RELAYS, &[]).await?;
+        let endpoints = self.call(sql::STATUS_ENDPOINTS, &[]).await?;
+        let lanes = self
+            .call(sql::STATUS_LANES, &[(&COUNTED, Type::INT4)])
+            .await?;
+        let dead = self
+            .call(sql::STATUS_DEAD_LETTERS, &[(&COUNTED, Type::INT4)])
+            .await?;
+        Ok(Status {
+            schema_version,
+            relays: relays
+                .iter()
+                .map(|row| RelayStatus {
+                    relay: row.get("relay"),
+                    name: row.get("name"),
+                    version: row.get("version"),
+                    config_digest: row.get("config_digest"),
+                    up_seconds: row.get("up_seconds"),
+                    beat_seconds: row.get("beat_seconds"),
+                    lease_seconds: row.get("lease_seconds"),
+                    leased: row.get("leased"),
+                })
+                .collect(),
+            endpoints: endpoints
+                .iter()
+                .map(|row| EndpointStatus {
+                    endpoint: row.get("endpoint"),
+                    paused_seconds: row.get("paused_seconds"),
+                    paused_by: row.get("paused_by"),
+                    pause_reason: row.get("pause_reason"),
+                    closed_for: row.get("closed_for"),
+                    leased: row.get("leased"),
+                })
+                .collect(),
+            lanes: lanes
+                .iter()
+                .map(|row| LaneStatus {
+                    topic: row.get("topic"),
+                    endpoint: row.get("endpoint"),
+                    pending: row.get("pending"),
+                    oldest_seconds: row.get("oldest_seconds"),
+                    due_in: row.get("due_in"),
+                })
+                .collect(),
+            dead_letters: dead
+                .iter()
+                .map(|row| DeadStatus {
+                    endpoint: row.get("endpoint"),
+                    reason: row.get("reason"),
+                    count: row.get("count"),
+                    newest_seconds: row.get("newest_seconds"),
+                })
+                .collect(),
+        })
+    }
+}

@@ -1,0 +1,285 @@
+//! What goes into statements and comes out of them.
+
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
+
+use bytes::Bytes;
+use tokio::time::Instant;
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use super::Error;
+use crate::message::{Delivery, Lane, Lease, Outcome, Settlement};
+
+/// Under what a relay acts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Registration {
+    /// Its identity, new at each registration.
+    pub relay: Uuid,
+    /// Raised by [`super::Store::recover`]; claims of an older session do nothing.
+    pub session: i32,
+    /// What the floors and lease numbers in memory belong to.
+    pub epoch: Uuid,
+}
+
+/// Where the scans of a claim start. The default is a full sweep.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Floors {
+    /// Fresh rows: the last `seq` that was dealt with.
+    pub ready: i64,
+    /// Waiting rows: the last due time that was dealt with. Opaque: the database's clock, only ever given back to it.
+    pub waiting: Option<SystemTime>,
+    /// The oldest lease of the lane that lives.
+    pub lease: i64,
+}
+
+/// What to take.
+#[derive(Clone, Debug)]
+pub struct Claim<'a> {
+    /// From where.
+    pub lane: &'a Lane,
+    /// For which endpoint.
+    pub endpoint: &'a str,
+    /// Whether the rows of one key keep their order.
+    pub in_order: bool,
+    /// Messages at most.
+    pub limit: i32,
+    /// Bytes of payload at most; one message is taken whatever its size.
+    pub bytes: i64,
+    /// Rows of one key at most.
+    pub chain: i32,
+    /// Where to start.
+    pub floors: Floors,
+    /// Keys that a settle opened since the last claim.
+    pub open_keys: &'a [String],
+}
+
+/// How a claim ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimState {
+    /// There is a lease.
+    Claimed,
+    /// Nothing was to be had above the floors.
+    Empty,
+    /// Another relay claims there just now.
+    Busy,
+    /// The endpoint is paused.
+    Paused,
+    /// The endpoint asked to be left alone for a while.
+    NotBefore,
+    /// This relay was reaped.
+    RelayGone,
+    /// This claim belongs to a session that was given up.
+    OtherSession,
+    /// The database crashed or another one took over: what this relay remembers is void.
+    OtherEpoch,
+}
+
+/// What a claim brought.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// How it ended.
+    pub state: ClaimState,
+    /// What may be delivered now.
+    pub lease: Option<Lease>,
+    /// Where the next claim of the lane starts; `None` where the claim did not get to look.
+    pub floors: Option<Floors>,
+    /// Nothing more was found above the floors.
+    pub dry: bool,
+    /// Until the lane has something due, or the endpoint may be asked again.
+    pub next_due: Option<Duration>,
+}
+
+/// A lane that holds rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// Which one.
+    pub lane: Lane,
+    /// It holds rows without a due time (leased ones too).
+    pub ready: bool,
+    /// Until its first waiting row is due; zero if one is due already (leased ones too).
+    pub due: Option<Duration>,
+}
+
+/// Another relay as it is seen from here.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Peer {
+    /// Its identity.
+    pub relay: Uuid,
+    /// Its name.
+    pub name: String,
+    /// Its last beat.
+    pub beat: i64,
+    /// How long its leases outlive it.
+    pub lease: Duration,
+}
+
+/// One delivery to be settled.
+#[derive(Clone, Debug)]
+pub struct Settle {
+    /// The lease that it was delivered under.
+    pub lease: i64,
+    /// The message.
+    pub id: Uuid,
+    /// The life of the message that the lease was for.
+    pub generation: i32,
+    /// The destination.
+    pub endpoint: Arc<str>,
+    /// What follows.
+    pub settlement: Settlement,
+    /// Whether its death closes its key.
+    pub hold: bool,
+    /// The number of the attempt.
+    pub attempt: i32,
+    /// What the request came to; `None` where none was made.
+    pub outcome: Option<Outcome>,
+    /// When the request was started.
+    pub started: Instant,
+}
+
+/// What a settle did.
+#[derive(Clone, Debug)]
+pub struct SettleReport {
+    /// The messages that it applied to.
+    pub settled: Vec<Uuid>,
+    /// Why history and archive could not be written, if so.
+    pub history_error: Option<String>,
+}
+
+/// What a reap did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reaped {
+    /// `false`: the relay lives, or somebody was faster.
+    pub reaped: bool,
+    /// Messages taken from it.
+    pub lost: i32,
+    /// Those of them that are dead now.
+    pub dead: i32,
+}
+
+// === impl Claimed ===
+
+impl Claimed {
+    pub(super) fn read(row: &Row, claim: &Claim<'_>) -> Result<Claimed, Error> {
+        let state = match row.get::<_, &str>("state") {
+            "claimed" => ClaimState::Claimed,
+            "empty" => ClaimState::Empty,
+            "busy" => ClaimState::Busy,
+            "paused" => ClaimState::Paused,
+            "not_before" => ClaimState::NotBefore,
+            "relay_gone" => ClaimState::RelayGone,
+            "other_session" => ClaimState::OtherSession,
+            "other_epoch" => ClaimState::OtherEpoch,
+            other => {
+                let message = format!("answered with the unknown state {other:?}");
+                return Err(Error::Statement {
+                    statement: "claim",
+                    message,
+                    state: None,
+                });
+            }
+        };
+        let lease = row.get::<_, Option<i64>>("lease").map(|id| Lease {
+            id,
+            lane: claim.lane.clone(),
+            endpoint: claim.endpoint.to_owned(),
+            ids: row.get("ids"),
+        });
+        let floors = row
+            .get::<_, Option<i64>>("ready_floor")
+            .map(|ready| Floors {
+                ready,
+                waiting: row.get("waiting_floor"),
+                lease: row.get("lease_floor"),
+            });
+        Ok(Claimed {
+            state,
+            lease,
+            floors,
+            dry: row.get::<_, Option<bool>>("dry").unwrap_or(false),
+            next_due: row.get::<_, Option<f64>>("next_due_in").map(duration),
+        })
+    }
+}
+
+// === impl Found, Peer ===
+
+impl From<&Row> for Found {
+    fn from(row: &Row) -> Found {
+        Found {
+            lane: Lane {
+                topic: row.get("topic"),
+                endpoint: row.get("endpoint"),
+            },
+            ready: row.get("ready"),
+            due: row.get::<_, Option<f64>>("due_in").map(duration),
+        }
+    }
+}
+
+impl From<&Row> for Peer {
+    fn from(row: &Row) -> Peer {
+        Peer {
+            relay: row.get("relay"),
+            name: row.get("name"),
+            beat: row.get("beat"),
+            lease: duration(row.get("lease_seconds")),
+        }
+    }
+}
+
+/// Reads a row of `sql/load.sql`.
+pub(super) fn delivery(row: &Row, lease: &Lease) -> Result<Delivery, Error> {
+    let payload = row.get::<_, Option<&str>>("payload").map(str::as_bytes);
+    let body = row.get::<_, Option<&[u8]>>("body");
+    let default_type = match (payload, body) {
+        (Some(_), _) => Some("application/json"),
+        (None, Some(_)) => Some("application/octet-stream"),
+        (None, None) => None,
+    };
+    let headers = match row.get::<_, Option<&str>>("headers") {
+        None => Vec::new(),
+        Some(text) => serde_json::from_str::<std::collections::BTreeMap<String, String>>(text)
+            .map_err(|error| Error::Statement {
+                statement: "load",
+                message: format!("headers: {error}"),
+                state: None,
+            })?
+            .into_iter()
+            .collect(),
+    };
+    let count = |column| u32::try_from(row.get::<_, i32>(column)).unwrap_or(0);
+    Ok(Delivery {
+        lease: lease.id,
+        lane_endpoint: lease.lane.endpoint.clone(),
+        id: row.get("id"),
+        topic: row.get("topic"),
+        key: row.get("key"),
+        kind: row.get("type"),
+        body: payload.or(body).map(Bytes::copy_from_slice),
+        content_type: row
+            .get::<_, Option<String>>("content_type")
+            .filter(|_| default_type.is_some())
+            .or_else(|| default_type.map(str::to_owned)),
+        headers,
+        seq: row.get("seq"),
+        attempts: count("attempts"),
+        lost: count("lost"),
+        generation: row.get("generation"),
+        created_at: row.get("created_at"),
+        age: duration(row.get("age")),
+        expires_in: row.get::<_, Option<f64>>("expires_in").map(duration),
+    })
+}
+
+/// Seconds from the database as a duration: the past is zero, `infinity` is very long.
+fn duration(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
+}
+
+/// How long ago something was, in seconds.
+pub(super) fn seconds(now: Instant, then: Instant) -> f64 {
+    now.saturating_duration_since(then).as_secs_f64()
+}
