@@ -16,4 +16,6 @@ pub mod relay;
 pub mod app;
 pub mod config;
 
+pub mod lab;
+
 pub mod cli;
