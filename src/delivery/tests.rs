@@ -1,6 +1,5 @@
 //! The client against servers that misbehave: plain sockets, since no HTTP library would send what these do.
 
-mod adhoc;
 mod answers;
 mod failures;
 

@@ -290,8 +290,8 @@ mod tests {
         );
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn lanes_take_turns() {
+    #[test]
+    fn lanes_take_turns() {
         let now = Instant::now();
         let mut lanes = lanes(&["a", "b", "c"], now);
         let turns: Vec<String> = (0..5)
@@ -305,8 +305,8 @@ mod tests {
         assert_eq!(lanes.next(now, |_| false), None);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_claim_goes_on_at_the_floors_and_sweeps_when_dry() {
+    #[test]
+    fn a_claim_goes_on_at_the_floors_and_sweeps_when_dry() {
         let now = Instant::now();
         let mut lanes = lanes(&["a"], now);
         assert_eq!(lanes.floors(&lane("a"), now), (Floors::default(), true));
@@ -358,8 +358,8 @@ mod tests {
         );
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn under_load_sweeps_keep_to_their_share() {
+    #[test]
+    fn under_load_sweeps_keep_to_their_share() {
         let start = Instant::now();
         let mut lanes = lanes(&["a"], start);
         let (cost, mut now, mut sweeps) = (Duration::from_millis(2), start, 0);
@@ -373,8 +373,8 @@ mod tests {
         assert!((5..=20).contains(&sweeps), "{sweeps} sweeps in 2 s");
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_paused_lane_is_left_alone_though_rows_are_found() {
+    #[test]
+    fn a_paused_lane_is_left_alone_though_rows_are_found() {
         let now = Instant::now();
         let mut lanes = lanes(&["a"], now);
         tell(
@@ -389,8 +389,8 @@ mod tests {
         assert!(lanes.next(now + PAUSED * 2, |_| true).is_some());
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_row_that_is_due_later_is_looked_for_then() {
+    #[test]
+    fn a_row_that_is_due_later_is_looked_for_then() {
         let now = Instant::now();
         let mut lanes = Lanes::new(POLL);
         lanes.found(vec![found("a", false, Some(3))], now);

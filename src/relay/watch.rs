@@ -102,19 +102,19 @@ mod tests {
         steps
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn one_whose_beat_stays_for_a_lease_time_is_dead() {
+    #[test]
+    fn one_whose_beat_stays_for_a_lease_time_is_dead() {
         assert_eq!(deaths(Watch::new(LEASE), [5, 5, 5, 5, 5, 5]), [4, 5]);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn one_that_beats_lives() {
+    #[test]
+    fn one_that_beats_lives() {
         assert!(deaths(Watch::new(LEASE), [5, 5, 5, 6, 6, 6, 7, 7, 8, 8]).is_empty());
         assert_eq!(deaths(Watch::new(LEASE), [5, 5, 5, 6, 6, 6, 6, 6]), [7]);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_gap_between_samples_starts_the_watch_anew() {
+    #[test]
+    fn a_gap_between_samples_starts_the_watch_anew() {
         let mut watch = Watch::new(LEASE);
         let start = Instant::now();
         for step in 0..4 {
@@ -131,8 +131,8 @@ mod tests {
         assert_eq!(watch.sample(vec![peer(5)], back + STEP * 4).len(), 1);
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_longer_lease_of_the_other_is_respected() {
+    #[test]
+    fn a_longer_lease_of_the_other_is_respected() {
         let mut watch = Watch::new(LEASE);
         let start = Instant::now();
         let slow = Peer {

@@ -1,0 +1,232 @@
+//! What the tests share: a database for each of them, an HTTP client, and a way to wait.
+//!
+//! A test is a process of its own, and all of them share one throwaway server, which `scripts/test` starts.
+use std::{
+    process,
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+    time::Duration,
+};
+
+use outbox_relay::store::{self, Store};
+use reqwest::Url;
+use tokio::{
+    runtime,
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+use tokio_postgres::{Client, NoTls, error::SqlState};
+
+/// Names the variable with the superuser's URL of the server.
+const SERVER: &str = "OUTBOX_TEST_POSTGRES_URL";
+
+/// A migrated database to copy. The first test that needs it makes it.
+const TEMPLATE: &str = "outbox_template";
+
+/// Who holds it makes the template; the others wait.
+const TEMPLATE_LOCK: &str = "select pg_advisory_lock(hashtext('outbox_template'))";
+
+/// A database of one's own; the end of the test drops it and all connections to it.
+pub(crate) struct Database {
+    pub(crate) url: String,
+    pub(crate) name: String,
+    connections: Mutex<JoinSet<()>>,
+}
+
+/// Makes a new database with an outbox.
+pub(crate) async fn database() -> Database {
+    let mut connections = JoinSet::new();
+    let admin = connect(server().as_str(), &mut connections).await;
+    template(&admin).await;
+    create(&admin, connections, TEMPLATE).await
+}
+
+/// Makes a new database without an outbox.
+pub(crate) async fn empty_database() -> Database {
+    let mut connections = JoinSet::new();
+    let admin = connect(server().as_str(), &mut connections).await;
+    create(&admin, connections, "template1").await
+}
+
+async fn create(admin: &Client, connections: JoinSet<()>, template: &str) -> Database {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+
+    let mut url = server();
+    loop {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("it_{}_{number}", process::id());
+        let create = format!("create database {name} template {template}");
+        match admin.batch_execute(&create).await {
+            Ok(()) => {
+                url.set_path(&name);
+                let database = Database {
+                    url: url.into(),
+                    name,
+                    connections: Mutex::new(connections),
+                };
+                if template == TEMPLATE {
+                    // A copy of an outbox is refused: this one is meant to be one of its own.
+                    let client = database.connect().await;
+                    client
+                        .batch_execute("update outbox.meta set database = current_database()")
+                        .await
+                        .unwrap();
+                }
+                return database;
+            }
+            // Left by another run with our process id, on a server that isn't thrown away.
+            Err(error) if error.code() == Some(&SqlState::DUPLICATE_DATABASE) => {}
+            Err(error) => panic!("{create}: {error:?}"),
+        }
+    }
+}
+
+/// Makes the template if nobody has.
+async fn template(admin: &Client) {
+    let there = "select from pg_database where datname = $1";
+    if admin
+        .query_opt(there, &[&TEMPLATE])
+        .await
+        .unwrap()
+        .is_some()
+    {
+        return;
+    }
+    admin.batch_execute(TEMPLATE_LOCK).await.unwrap();
+    if admin
+        .query_opt(there, &[&TEMPLATE])
+        .await
+        .unwrap()
+        .is_none()
+    {
+        admin
+            .batch_execute("drop database if exists outbox_draft with (force)")
+            .await
+            .unwrap();
+        admin
+            .batch_execute("create database outbox_draft")
+            .await
+            .unwrap();
+        let mut url = server();
+        url.set_path("outbox_draft");
+        Store::new(&config(url.as_str()))
+            .unwrap()
+            .migrate(None, false)
+            .await
+            .unwrap();
+        // The store's connections end a moment after it; a template must have none.
+        let others = "select from pg_stat_activity where datname = 'outbox_draft'";
+        eventually(
+            "the template has no connections",
+            Duration::from_secs(10),
+            async || admin.query(others, &[]).await.unwrap().is_empty(),
+        )
+        .await;
+        admin
+            .batch_execute("alter database outbox_draft rename to outbox_template")
+            .await
+            .unwrap();
+    }
+    admin
+        .batch_execute("select pg_advisory_unlock_all()")
+        .await
+        .unwrap();
+}
+
+/// How a store connects to a database of the tests.
+pub(crate) fn config(url: &str) -> store::Config {
+    store::Config {
+        url: url.into(),
+        ca_file: None,
+        guard: None,
+        connections: 2,
+    }
+}
+
+impl Database {
+    /// A store of its own.
+    pub(crate) fn store(&self) -> Store {
+        Store::new(&config(&self.url)).unwrap()
+    }
+
+    /// Connects as the superuser; the connection lives as long as the client and the database do.
+    pub(crate) async fn connect(&self) -> Client {
+        let mut connections = JoinSet::new();
+        let client = connect(&self.url, &mut connections).await;
+        let mut all = self.connections.lock().unwrap();
+        all.spawn(async move { while connections.join_next().await.is_some() {} });
+        client
+    }
+}
+
+impl Drop for Database {
+    /// Waits for it, on a thread with a runtime of its own, because a test ends with its runtime.
+    fn drop(&mut self) {
+        let drop = format!("drop database if exists {} with (force)", self.name);
+        let dropper = thread::spawn(move || {
+            let runtime = runtime::Builder::new_current_thread().enable_all().build();
+            runtime.unwrap().block_on(async {
+                let mut connections = JoinSet::new();
+                let admin = connect(server().as_str(), &mut connections).await;
+                admin.batch_execute(&drop).await.unwrap();
+            });
+        });
+        // A server that a test has taken down has no database to drop.
+        dropper.join().ok();
+    }
+}
+
+/// Looks every 10 ms until `condition` holds, and panics when it doesn't in time.
+pub(crate) async fn eventually(
+    what: &str,
+    deadline: Duration,
+    mut condition: impl AsyncFnMut() -> bool,
+) {
+    let start = Instant::now();
+    while !condition().await {
+        assert!(
+            start.elapsed() < deadline,
+            "not within {deadline:?}: {what}"
+        );
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// A client with time-outs, as everywhere; reqwest wants a TLS provider even for plain HTTP.
+pub(crate) fn client() -> reqwest::Client {
+    // It fails when another call in this process was first: just as well.
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .ok();
+    reqwest::Client::builder()
+        .no_proxy()
+        .timeout(Duration::from_secs(10))
+        .build()
+        .unwrap()
+}
+
+fn server() -> Url {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "it is not configuration of the relay, but tells the tests where they are"
+    )]
+    let server = std::env::var(SERVER);
+    let Ok(server) = server else {
+        panic!(
+            "{SERVER} is not set: run the tests with scripts/test, which starts a PostgreSQL for them"
+        );
+    };
+    server.parse().unwrap()
+}
+
+async fn connect(url: &str, connections: &mut JoinSet<()>) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
+    connections.spawn(async {
+        // What goes wrong on it is what the client's caller is told.
+        connection.await.ok();
+    });
+    client
+}
