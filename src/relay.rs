@@ -13,6 +13,8 @@ mod destination;
 mod lanes;
 mod renewal;
 mod session;
+mod settle;
+mod trouble;
 mod watch;
 
 use std::{collections::BTreeSet, time::Duration};
@@ -92,8 +94,9 @@ pub enum Error {
     Random(String),
 }
 
-/// Delivers until `shutdown` ends, then drains: what was not started is given back at once, what is in flight has the grace
-/// period. Starts only on a database that it may deliver from; later outages are waited for.
+/// Delivers until `shutdown` ends, then drains.
+///
+/// What was not started is given back at once, what is in flight has the grace period. Starts only on a database that it may deliver from; later outages are waited for.
 pub async fn run(relay: Relay, shutdown: impl Future<Output = ()>) -> Result<Summary, Error> {
     let stop = CancellationToken::new();
     let life = live(&relay, &stop);

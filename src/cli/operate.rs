@@ -16,7 +16,7 @@ pub(super) async fn migrate(
     let migrated = store.migrate(guard, accept_copy).await?;
     match migrated.from {
         Some(from) if from == migrated.to => {
-            println!("the schema is at version {from}: nothing to migrate")
+            println!("the schema is at version {from}: nothing to migrate");
         }
         Some(from) => println!("migrated from version {from} to {}", migrated.to),
         None => println!("created the outbox, version {}", migrated.to),

@@ -1,4 +1,4 @@
-//! Keeps this relay's leases, and takes those of dead relays.
+//! Keeps this relay's leases, and watches the other relays.
 //!
 //! Model: one beat every quarter of the lease time, on a connection of its own, whatever is in flight. The lease has nothing
 //! to do with the length of a request.
@@ -11,14 +11,14 @@
 use std::time::Duration;
 
 use tokio::{
-    sync::watch,
+    sync::{mpsc, watch},
     time::{self, Instant, MissedTickBehavior},
 };
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::watch::Watch;
-use crate::store::{Error, Store};
+use crate::store::{Error, Peer, Store};
 
 /// Until when this relay may act on its leases.
 #[derive(Clone, Debug)]
@@ -66,10 +66,10 @@ pub(super) struct Renewal {
     pub(super) relay: Uuid,
     /// How long they outlive a beat.
     pub(super) lease: Duration,
-    /// When a message that lost relays is dead.
-    pub(super) max_lost: u32,
-    /// Where the news goes.
+    /// Where the news of a beat goes.
     pub(super) lifeline: watch::Sender<Instant>,
+    /// Where relays that were seen to be dead go. The loop reaps them: the next beat must not wait for that.
+    pub(super) dead: mpsc::UnboundedSender<Peer>,
 }
 
 impl Renewal {
@@ -117,16 +117,8 @@ impl Renewal {
         let sampled = Instant::now();
         let peers = self.store.observe(self.relay).await?;
         for peer in watch.sample(peers, sampled) {
-            let reaped = self
-                .store
-                .reap(peer.relay, peer.beat, self.max_lost)
-                .await?;
-            if reaped.reaped {
-                tracing::warn!(
-                    dead.relay = %peer.relay, dead.name = %peer.name, messages = reaped.lost, dead_letters = reaped.dead,
-                    "a relay has not renewed its leases for a whole lease time: its messages are due again"
-                );
-            }
+            // Nobody listens only when this session is over.
+            drop(self.dead.send(peer));
         }
         Ok(true)
     }

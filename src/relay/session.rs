@@ -20,8 +20,8 @@ use super::{
     renewal::{Lifeline, Renewal},
 };
 use crate::{
-    message::{Class, Lane, Reason, Settlement},
-    store::{Claim, ClaimState, Registration, Settle, Store},
+    message::{Lane, Reason, Settlement},
+    store::{Claim, ClaimState, Peer, Registration, Settle, Store},
 };
 
 /// Rows of one key in one claim: more would wait in memory behind each other.
@@ -40,35 +40,37 @@ pub(super) enum Ended {
 
 /// One registration.
 pub(super) struct Session<'a> {
-    relay: &'a Relay,
-    store: &'a Store,
-    rng: &'a mut StdRng,
+    pub(super) relay: &'a Relay,
+    pub(super) store: &'a Store,
+    pub(super) rng: &'a mut StdRng,
     /// Topics without a route that were warned of.
-    unrouted: &'a mut BTreeSet<Lane>,
-    summary: &'a mut Summary,
+    pub(super) unrouted: &'a mut BTreeSet<Lane>,
+    pub(super) summary: &'a mut Summary,
 
-    me: Registration,
-    lanes: Lanes,
-    destinations: Destinations<'a>,
-    next_discovery: Instant,
+    pub(super) me: Registration,
+    pub(super) lanes: Lanes,
+    pub(super) destinations: Destinations<'a>,
+    pub(super) next_discovery: Instant,
     /// At the last skip scan no lane that can be delivered held anything due.
-    idle: bool,
+    pub(super) idle: bool,
 
-    desk: Desk,
-    stopping: watch::Sender<bool>,
-    inbox: mpsc::UnboundedReceiver<Finished>,
-    tasks: JoinSet<()>,
+    pub(super) desk: Desk,
+    pub(super) stopping: watch::Sender<bool>,
+    pub(super) inbox: mpsc::UnboundedReceiver<Finished>,
+    /// Relays that the renewal has seen to be dead.
+    pub(super) dead: mpsc::UnboundedReceiver<Peer>,
+    pub(super) tasks: JoinSet<()>,
     /// Cancelled when the renewal ended: this relay was reaped.
-    reaped: CancellationToken,
+    pub(super) reaped: CancellationToken,
     /// Waits to be settled, by lane endpoint.
-    unsettled: HashMap<String, Vec<Settle>>,
+    pub(super) unsettled: HashMap<String, Vec<Settle>>,
     /// Messages of each lease that are not yet settled.
-    leases: HashMap<i64, usize>,
+    pub(super) leases: HashMap<i64, usize>,
     /// A claim or its loading failed: the database may hold a lease that is not in `leases`.
-    doubt: bool,
+    pub(super) doubt: bool,
     /// No database call before this, after one that failed.
-    retry_at: Option<Instant>,
-    backoff: Duration,
+    pub(super) retry_at: Option<Instant>,
+    pub(super) backoff: Duration,
 }
 
 impl<'a> Session<'a> {
@@ -91,13 +93,14 @@ impl<'a> Session<'a> {
         let (until, lifeline) = Lifeline::new(sent, config.lease);
         let (stopping, stopped) = watch::channel(false);
         let (finished, inbox) = mpsc::unbounded_channel();
+        let (dead_sender, dead) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         let renewal = Renewal {
             store: beats.clone(),
             relay: me.relay,
             lease: config.lease,
-            max_lost: config.max_lost,
             lifeline: until,
+            dead: dead_sender,
         };
         let reaped = CancellationToken::new();
         tasks.spawn(renewal.run(reaped.clone()));
@@ -120,6 +123,7 @@ impl<'a> Session<'a> {
             },
             stopping,
             inbox,
+            dead,
             tasks,
             reaped,
             unsettled: HashMap::new(),
@@ -140,10 +144,10 @@ impl<'a> Session<'a> {
             if self.relay.until_empty && self.idle && self.leases.is_empty() {
                 return self.drain().await;
             }
-            if self.may_call() {
-                if let Err(ended) = self.turn().await {
-                    return ended;
-                }
+            if self.may_call()
+                && let Err(ended) = self.turn().await
+            {
+                return ended;
             }
             let wake = self.wake();
             tokio::select! {
@@ -163,6 +167,7 @@ impl<'a> Session<'a> {
         if self.doubt && self.may_call() {
             self.recover().await?;
         }
+        self.reap().await;
         if Instant::now() >= self.next_discovery && self.may_call() {
             self.discover().await;
         }
@@ -270,7 +275,7 @@ impl<'a> Session<'a> {
     }
 
     /// Decides what follows from a finished delivery.
-    fn take(&mut self, finished: Finished) {
+    pub(super) fn take(&mut self, finished: Finished) {
         let Finished {
             endpoint,
             mut delivery,
@@ -338,7 +343,7 @@ impl<'a> Session<'a> {
     }
 
     /// Takes in all that has finished by now.
-    fn collect(&mut self) {
+    pub(super) fn collect(&mut self) {
         while let Ok(finished) = self.inbox.try_recv() {
             self.take(finished);
         }
@@ -351,118 +356,29 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Settles all that has finished. What fails stays for the next turn.
-    async fn settle(&mut self) {
-        let endpoints: Vec<String> = self.unsettled.keys().cloned().collect();
-        for lane_endpoint in endpoints {
-            let Some(batch) = self.unsettled.remove(&lane_endpoint) else {
-                continue;
-            };
-            if let Err(rest) = self.settle_batch(&lane_endpoint, batch).await {
-                self.unsettled
-                    .entry(lane_endpoint)
-                    .or_default()
-                    .extend(rest);
-                return;
-            }
-        }
-    }
-
-    /// Returns what could not be settled.
-    async fn settle_batch(
-        &mut self,
-        lane_endpoint: &str,
-        batch: Vec<Settle>,
-    ) -> Result<(), Vec<Settle>> {
-        match self.settle_once(lane_endpoint, &batch).await {
-            Ok(()) => Ok(()),
-            Err(error) if error.is_data() && batch.len() > 1 => {
-                // One row that the database can't take must not hold up the others.
-                let mut rest = Vec::new();
-                for settle in batch {
-                    let one = std::slice::from_ref(&settle);
-                    if let Err(error) = self.settle_once(lane_endpoint, one).await {
-                        tracing::error!(message.id = %settle.id, %error, "this message could not be settled, trying again");
-                        rest.push(settle);
-                    }
-                }
-                if rest.is_empty() {
-                    return Ok(());
-                }
-                self.failed("settle", &error);
-                Err(rest)
-            }
-            Err(error) => {
-                self.failed("settle", &error);
-                Err(batch)
-            }
-        }
-    }
-
-    async fn settle_once(
-        &mut self,
-        lane_endpoint: &str,
-        batch: &[Settle],
-    ) -> Result<(), crate::store::Error> {
-        let name = &self.relay.config.name;
-        let report = self
-            .store
-            .settle(&self.me, name, lane_endpoint, batch, self.relay.archive)
-            .await?;
-        self.succeeded();
-        if let Some(error) = report.history_error {
-            tracing::error!(
-                error,
-                messages = batch.len(),
-                "history and archive could not be written; the messages are settled"
-            );
-        }
-        let settled: BTreeSet<_> = report.settled.into_iter().collect();
-        for settle in batch {
-            if let Some(left) = self.leases.get_mut(&settle.lease) {
-                *left -= 1;
-                if *left == 0 {
-                    self.leases.remove(&settle.lease);
-                }
-            }
-            if !settled.contains(&settle.id) && settle.settlement != Settlement::Release {
-                tracing::warn!(
-                    message.id = %settle.id, settlement = settle.settlement.as_str(),
-                    "this result came too late: the message is no longer ours, or gone"
-                );
-            }
-        }
-        let gone: BTreeSet<&str> = batch
-            .iter()
-            .filter(|settle| {
-                settle
-                    .outcome
-                    .as_ref()
-                    .is_some_and(|outcome| outcome.class == Class::Gone)
-            })
-            .map(|settle| &*settle.endpoint)
-            .collect();
-        for endpoint in gone {
-            self.pause(endpoint).await;
-        }
-        Ok(())
-    }
-
-    /// The receiver answered 410: it wants no more.
-    async fn pause(&mut self, endpoint: &str) {
-        let by = format!("relay {}", self.relay.config.name);
-        match self.store.pause(endpoint, "answered 410 Gone", &by).await {
-            Ok(true) => tracing::error!(
-                endpoint,
-                "paused: it answered 410 Gone. Its messages are kept; go on with `outbox-relay resume {endpoint}`"
-            ),
-            Ok(false) => {}
-            // The next 410 tries again.
-            Err(error) => self.failed("pause", &error),
-        }
-    }
-
     // === looking around ===
+
+    /// Takes the messages of relays that are dead. What fails is seen again at the next beat.
+    async fn reap(&mut self) {
+        let mut reaped = BTreeSet::new();
+        while let Ok(peer) = self.dead.try_recv() {
+            if !self.may_call() || !reaped.insert(peer.relay) {
+                continue;
+            }
+            match self
+                .store
+                .reap(peer.relay, peer.beat, self.relay.config.max_lost)
+                .await
+            {
+                Ok(done) if done.reaped => tracing::warn!(
+                    dead.relay = %peer.relay, dead.name = %peer.name, messages = done.lost, dead_letters = done.dead,
+                    "a relay has not renewed its leases for a whole lease time: its messages are due again"
+                ),
+                Ok(_) => {}
+                Err(error) => self.failed("reap", &error),
+            }
+        }
+    }
 
     /// Lists the lanes that hold rows.
     async fn discover(&mut self) {
@@ -491,12 +407,12 @@ impl<'a> Session<'a> {
                 && !self.lanes.is_paused(&found.lane)
         });
         let fresh = self.lanes.found(routed, now);
-        if !fresh.is_empty() {
-            if let Err(error) = self.store.add_lanes(&fresh).await {
-                // Claims find no lane to lock and say busy; the next start of this session adds them.
-                self.lanes.forget(&fresh);
-                return self.failed("add_lanes", &error);
-            }
+        if !fresh.is_empty()
+            && let Err(error) = self.store.add_lanes(&fresh).await
+        {
+            // Claims find no lane to lock and say busy; the next start of this session adds them.
+            self.lanes.forget(&fresh);
+            return self.failed("add_lanes", &error);
         }
         self.succeeded();
     }
@@ -514,110 +430,6 @@ impl<'a> Session<'a> {
             .lanes
             .next_look(|lane| self.destinations.room(lane).is_some());
         look.map_or(self.next_discovery, |look| look.min(self.next_discovery))
-    }
-
-    // === when the database does not answer ===
-
-    fn may_call(&self) -> bool {
-        self.retry_at.is_none_or(|at| Instant::now() >= at)
-    }
-
-    fn succeeded(&mut self) {
-        if self.retry_at.take().is_some() {
-            tracing::info!("the database answers again");
-        }
-        self.backoff = Duration::ZERO;
-    }
-
-    fn failed(&mut self, what: &str, error: &crate::store::Error) {
-        self.backoff = (self.backoff * 2).clamp(Duration::from_millis(100), Duration::from_secs(5));
-        let wait = self.backoff.mul_f64(self.rng.random_range(0.5..1.0));
-        tracing::warn!(what, %error, unsettled = self.unsettled.values().map(Vec::len).sum::<usize>(), "the database failed, trying again");
-        self.retry_at = Some(Instant::now() + wait);
-    }
-
-    /// Gives back what a claim of unknown end may have taken.
-    async fn recover(&mut self) -> Result<(), Ended> {
-        let known: Vec<i64> = self.leases.keys().copied().collect();
-        match self.store.recover(self.me.relay, &known).await {
-            Ok(Some(session)) => {
-                self.me.session = session;
-                self.doubt = false;
-                self.succeeded();
-                Ok(())
-            }
-            Ok(None) => {
-                tracing::error!(relay = %self.me.relay, "this relay was taken for dead and reaped: registering anew");
-                Err(self.give_up().await)
-            }
-            Err(error) => {
-                self.failed("recover", &error);
-                Ok(())
-            }
-        }
-    }
-
-    // === the end ===
-
-    /// SIGTERM: what was not started is given back at once; what is in flight may finish within the grace period.
-    async fn drain(mut self) -> Ended {
-        let deadline = Instant::now() + self.relay.config.grace;
-        let reaped = self.reaped.clone();
-        self.stopping.send_replace(true);
-        tracing::info!(
-            in_flight = self.leases.values().sum::<usize>(),
-            "stopping: no more claims"
-        );
-        while !self.leases.is_empty() {
-            if self.may_call() {
-                self.collect();
-                self.settle().await;
-            }
-            if self.leases.is_empty() {
-                break;
-            }
-            let wake = self.retry_at.unwrap_or(deadline).min(deadline);
-            tokio::select! {
-                biased;
-                () = reaped.cancelled() => break,
-                Some(finished) = self.inbox.recv() => self.take(finished),
-                () = tokio::time::sleep_until(wake) => {
-                    if Instant::now() >= deadline {
-                        break;
-                    }
-                }
-            }
-        }
-        let left: usize = self.leases.values().sum();
-        if left > 0 {
-            tracing::warn!(
-                messages = left,
-                "the grace period is over: stopping requests in flight"
-            );
-        }
-        self.end_tasks().await;
-        self.settle().await;
-        if let Err(error) = self.store.deregister(self.me.relay).await {
-            tracing::warn!(%error, "could not deregister: the other relays will take what is left after a lease time");
-        }
-        tracing::info!(delivered = self.summary.delivered, "stopped");
-        Ended::Done
-    }
-
-    /// Stops everything, settles what was delivered (that counts without a lease), gives back the rest.
-    async fn give_up(&mut self) -> Ended {
-        self.stopping.send_replace(true);
-        self.end_tasks().await;
-        self.settle().await;
-        if let Err(error) = self.store.deregister(self.me.relay).await {
-            tracing::warn!(%error, "could not give back the leases: they end when this relay is reaped");
-        }
-        Ended::Anew
-    }
-
-    async fn end_tasks(&mut self) {
-        self.tasks.shutdown().await;
-        self.collect();
     }
 }
 

@@ -1,0 +1,118 @@
+//! The end of a row's way: what was decided is written down, in batches.
+
+use std::{collections::BTreeSet, slice};
+
+use super::session::Session;
+use crate::{
+    message::{Class, Settlement},
+    store::{Error, Settle},
+};
+
+impl Session<'_> {
+    /// Settles all that has finished. What fails stays for the next turn.
+    pub(super) async fn settle(&mut self) {
+        let endpoints: Vec<String> = self.unsettled.keys().cloned().collect();
+        for lane_endpoint in endpoints {
+            let Some(batch) = self.unsettled.remove(&lane_endpoint) else {
+                continue;
+            };
+            if let Err(rest) = self.settle_batch(&lane_endpoint, batch).await {
+                self.unsettled
+                    .entry(lane_endpoint)
+                    .or_default()
+                    .extend(rest);
+                return;
+            }
+        }
+    }
+
+    /// Returns what could not be settled.
+    async fn settle_batch(
+        &mut self,
+        lane_endpoint: &str,
+        batch: Vec<Settle>,
+    ) -> Result<(), Vec<Settle>> {
+        match self.settle_once(lane_endpoint, &batch).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.is_data() && batch.len() > 1 => {
+                // One row that the database can't take must not hold up the others.
+                let mut rest = Vec::new();
+                for settle in batch {
+                    let one = slice::from_ref(&settle);
+                    if let Err(error) = self.settle_once(lane_endpoint, one).await {
+                        tracing::error!(message.id = %settle.id, %error, "this message could not be settled, trying again");
+                        rest.push(settle);
+                    }
+                }
+                if rest.is_empty() {
+                    return Ok(());
+                }
+                self.failed("settle", &error);
+                Err(rest)
+            }
+            Err(error) => {
+                self.failed("settle", &error);
+                Err(batch)
+            }
+        }
+    }
+
+    async fn settle_once(&mut self, lane_endpoint: &str, batch: &[Settle]) -> Result<(), Error> {
+        let name = &self.relay.config.name;
+        let report = self
+            .store
+            .settle(&self.me, name, lane_endpoint, batch, self.relay.archive)
+            .await?;
+        self.succeeded();
+        if let Some(error) = report.history_error {
+            tracing::error!(
+                error,
+                messages = batch.len(),
+                "history and archive could not be written; the messages are settled"
+            );
+        }
+        let settled: BTreeSet<_> = report.settled.into_iter().collect();
+        for settle in batch {
+            if let Some(left) = self.leases.get_mut(&settle.lease) {
+                *left -= 1;
+                if *left == 0 {
+                    self.leases.remove(&settle.lease);
+                }
+            }
+            if !settled.contains(&settle.id) && settle.settlement != Settlement::Release {
+                tracing::warn!(
+                    message.id = %settle.id, settlement = settle.settlement.as_str(),
+                    "this result came too late: the message is no longer ours, or gone"
+                );
+            }
+        }
+        let gone: BTreeSet<&str> = batch
+            .iter()
+            .filter(|settle| {
+                settle
+                    .outcome
+                    .as_ref()
+                    .is_some_and(|outcome| outcome.class == Class::Gone)
+            })
+            .map(|settle| &*settle.endpoint)
+            .collect();
+        for endpoint in gone {
+            self.pause(endpoint).await;
+        }
+        Ok(())
+    }
+
+    /// The receiver answered 410: it wants no more.
+    async fn pause(&mut self, endpoint: &str) {
+        let by = format!("relay {}", self.relay.config.name);
+        match self.store.pause(endpoint, "answered 410 Gone", &by).await {
+            Ok(true) => tracing::error!(
+                endpoint,
+                "paused: it answered 410 Gone. Its messages are kept; go on with `outbox-relay resume {endpoint}`"
+            ),
+            Ok(false) => {}
+            // The next 410 tries again.
+            Err(error) => self.failed("pause", &error),
+        }
+    }
+}
