@@ -20,6 +20,10 @@ mod tests;
 use std::{
     convert::Infallible,
     pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     task::{Context, Poll},
     time::Duration,
 };
@@ -33,6 +37,7 @@ use reqwest::{
 };
 use rustls::crypto::{CryptoProvider, ring};
 use tokio::time::{Instant, timeout};
+use tower::{layer::layer_fn, util::MapRequest};
 
 use crate::{
     message::{Class, Delivery, Outcome},
@@ -81,6 +86,8 @@ pub struct Client {
     http: reqwest::Client,
     url: Url,
     timeout: Duration,
+    /// How many connections were begun so far: an attempt that began none used an old one.
+    connects: Arc<AtomicU64>,
 }
 
 /// Why an endpoint can't be sent to at all: found at start, not at the first delivery.
@@ -111,6 +118,8 @@ struct Answer {
     status: Option<StatusCode>,
     location: Option<String>,
     retry_after: Option<Duration>,
+    /// How many bytes its body said to have, where it ended before.
+    promised: Option<u64>,
     /// Up to three bytes longer than [`EXCERPT`], so that a character that crosses the limit is seen whole.
     body: Vec<u8>,
 }
@@ -165,28 +174,51 @@ impl Client {
             // nobody waits for a hundred of them to be parsed.
             builder = builder.tls_certs_only([]);
         }
-        let http = builder.build().map_err(|source| ClientError::Setup {
-            endpoint: endpoint.name.clone(),
-            source,
-        })?;
+        let connects = Arc::new(AtomicU64::new(0));
+        let counted = connects.clone();
+        let http = builder
+            .connector_layer(layer_fn(move |connector| {
+                let counted = counted.clone();
+                MapRequest::new(connector, move |target| {
+                    counted.fetch_add(1, Ordering::Relaxed);
+                    target
+                })
+            }))
+            .build()
+            .map_err(|source| ClientError::Setup {
+                endpoint: endpoint.name.clone(),
+                source,
+            })?;
         Ok(Client {
             http,
             url: endpoint.url.clone(),
             timeout: endpoint.timeout,
+            connects,
         })
     }
 
     /// Sends one request and says what came of it.
+    ///
+    /// A receiver may close an idle connection at the moment a request is sent on it. So a request that is reset before
+    /// any byte of its answer, on a connection that was used before, is sent once more at once: same key, same attempt,
+    /// same deadline.
     pub async fn attempt(&self, delivery: &Delivery) -> Outcome {
         let started = Instant::now();
         let mut answer = Answer::default();
         let (class, error) = match self.request(delivery) {
             Err(error) => (Class::Unsendable, Some(classify::line(&error))),
-            Ok(request) => match timeout(self.timeout, self.exchange(request, &mut answer)).await {
-                Ok(Ok(())) => answer.whole(),
-                Ok(Err(error)) => answer.broken(error),
-                Err(_elapsed) => answer.late(self.timeout),
-            },
+            Ok(request) => {
+                match timeout(
+                    self.timeout,
+                    self.exchange_again(request, delivery, &mut answer),
+                )
+                .await
+                {
+                    Ok(Ok(())) => answer.whole(),
+                    Ok(Err(error)) => answer.broken(error),
+                    Err(_elapsed) => answer.late(self.timeout),
+                }
+            }
         };
         Outcome {
             class,
@@ -217,6 +249,27 @@ impl Client {
         Ok(request.headers(headers).body(body))
     }
 
+    async fn exchange_again(
+        &self,
+        request: RequestBuilder,
+        delivery: &Delivery,
+        answer: &mut Answer,
+    ) -> Result<(), reqwest::Error> {
+        let connects = self.connects.load(Ordering::Relaxed);
+        let result = self.exchange(request, answer).await;
+        // With a connection begun meanwhile, by this attempt or its neighbours, it may have been a new one.
+        let reused = self.connects.load(Ordering::Relaxed) == connects;
+        let Err(error) = result else { return Ok(()) };
+        if !reused || answer.status.is_some() || !classify::is_reset(&error) {
+            return Err(error);
+        }
+        match self.request(delivery) {
+            Ok(again) => self.exchange(again, answer).await,
+            // It was built a moment ago.
+            Err(_) => Err(error),
+        }
+    }
+
     async fn exchange(
         &self,
         request: RequestBuilder,
@@ -224,15 +277,19 @@ impl Client {
     ) -> Result<(), reqwest::Error> {
         let mut response = request.send().await?;
         answer.head(&response, &self.url);
+        let length = response.content_length();
         // A body that says it is longer takes its connection with it in any case.
-        let enough = match response.content_length() {
+        let enough = match length {
             Some(length) if length > DRAIN as u64 => EXCERPT,
             Some(_) | None => DRAIN,
         };
         let mut read = 0;
-        while read <= enough
-            && let Some(chunk) = response.chunk().await?
-        {
+        while read <= enough {
+            let Some(chunk) = response.chunk().await? else {
+                // Over HTTP/2 hyper takes a stream that was reset without an error for one that ended.
+                answer.promised = length.filter(|&length| (read as u64) < length);
+                break;
+            };
             read += chunk.len();
             let room = (EXCERPT + 3 - answer.body.len()).min(chunk.len());
             answer.body.extend_from_slice(&chunk[..room]);
@@ -288,8 +345,12 @@ impl Answer {
         }
     }
 
-    /// All that we wanted of the answer is there.
+    /// All that came of the answer is there.
     fn whole(&self) -> (Class, Option<String>) {
+        if let (Some(line), Some(promised)) = (self.first_line(), self.promised) {
+            let text = format!("{line}, but its body ended before its {promised} bytes");
+            return (Class::Reset, Some(classify::line(&text)));
+        }
         let class = match self.status {
             Some(status) => classify::status(status.as_u16()),
             None => Class::Protocol,

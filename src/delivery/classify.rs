@@ -44,6 +44,11 @@ pub(super) fn error(error: reqwest::Error) -> (Class, String) {
     (class, line(&chain(&error.without_url())))
 }
 
+/// Whether the connection broke before the whole answer was there.
+pub(super) fn is_reset(error: &reqwest::Error) -> bool {
+    class(error, false) == Class::Reset
+}
+
 /// One line of at most 1 KiB that can be logged and stored.
 pub(super) fn line(text: &str) -> String {
     let mut line = text.replace('\0', "\u{FFFD}").replace(

@@ -149,6 +149,11 @@ impl Peer {
     }
 }
 
+/// The next thing that a server has to say.
+async fn soon<T>(rx: &mut mpsc::UnboundedReceiver<T>) -> T {
+    timeout(SOON, rx.recv()).await.unwrap().unwrap()
+}
+
 fn endpoint(url: &str) -> Endpoint {
     Endpoint {
         name: "test".into(),

@@ -1,7 +1,5 @@
 //! What is sent, and what is made of answers that come.
 
-use tokio::time::timeout;
-
 use super::*;
 
 // === what is sent ===
@@ -15,7 +13,7 @@ async fn the_stored_bytes_are_sent_as_they_are() {
     assert_eq!(seen(&outcome), (Class::Success, Some(204), None));
     assert_eq!((outcome.error, outcome.retry_after), (None, None));
 
-    let request = rx.recv().await.unwrap();
+    let request = soon(&mut rx).await;
     assert_eq!(request.body, stored);
     let mut lines: Vec<_> = request.head.trim_end().lines().collect();
     lines.sort_unstable();
@@ -41,7 +39,7 @@ async fn the_stored_bytes_are_sent_as_they_are() {
 
     // Neither a body nor a type, but a length.
     client.attempt(&delivery(None)).await;
-    let request = rx.recv().await.unwrap();
+    let request = soon(&mut rx).await;
     assert_eq!(request.body, b"");
     assert!(request.head.contains("\r\ncontent-length: 0\r\n"));
     assert!(!request.head.contains("content-type"));
@@ -57,7 +55,7 @@ async fn a_megabyte_arrives_whole() {
     };
     let outcome = client(&server.url).attempt(&delivery).await;
     assert_eq!(outcome.class, Class::Success);
-    assert_eq!(rx.recv().await.unwrap().body, body);
+    assert_eq!(soon(&mut rx).await.body, body);
 }
 
 #[tokio::test]
@@ -86,7 +84,7 @@ async fn the_urls_credentials_become_a_header() {
     let (server, mut rx) = Server::recording(b"no HTTP\r\n").await;
     let url = server.url.replace("http://", "http://user:secret@") + "?token=hidden";
     let outcome = attempt(&url).await;
-    let head = rx.recv().await.unwrap().head;
+    let head = soon(&mut rx).await.head;
     assert!(head.contains("\r\nauthorization: Basic dXNlcjpzZWNyZXQ=\r\n"));
     // And neither they nor the query are in the text of the failure.
     let error = outcome.error.unwrap();
@@ -205,7 +203,7 @@ async fn a_success_that_is_endless_is_a_success() {
                 peer.request().await;
                 peer.send(head.as_bytes()).await;
                 // With or without lengths of chunks, this is a body of any length.
-                let part = format!("400\r\n{}\r\n", "é".repeat(512));
+                let part = format!("961\r\nx{}\r\n", "\u{1F600}".repeat(600));
                 while peer.0.write_all(part.as_bytes()).await.is_ok() {}
                 tx.send(()).unwrap();
             }
@@ -225,8 +223,23 @@ async fn a_success_that_is_endless_is_a_success() {
         );
         assert!(!response.contains('\u{FFFD}'));
         // And the server is not left writing into a connection that nobody reads.
-        timeout(SOON, rx.recv()).await.unwrap().unwrap();
+        soon(&mut rx).await;
     }
+}
+
+#[test]
+fn a_body_that_ends_before_its_length_is_not_whole() {
+    let answer = Answer {
+        status: Some(StatusCode::OK),
+        promised: Some(10),
+        ..Answer::default()
+    };
+    let (class, error) = answer.whole();
+    assert_eq!(class, Class::Reset);
+    assert_eq!(
+        error.unwrap(),
+        "HTTP 200 OK, but its body ended before its 10 bytes"
+    );
 }
 
 #[test]

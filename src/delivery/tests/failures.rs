@@ -244,6 +244,35 @@ async fn a_connection_is_used_again() {
     }
 }
 
+#[tokio::test]
+async fn a_reset_on_a_used_connection_is_sent_again_once() {
+    let server = Server::start(|mut peer| async move {
+        peer.request().await;
+        peer.send(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+            .await;
+        // The second request on a connection is read, and the connection closed.
+        peer.request().await;
+    })
+    .await;
+    let client = client(&server.url);
+    for body in [b"{}".as_slice(), [b'1'; 2 * PART].as_slice()] {
+        let body: &'static [u8] = body.to_vec().leak();
+        for connections in 1..=3 {
+            let outcome = client.attempt(&delivery(Some(body))).await;
+            assert_eq!(outcome.class, Class::Success, "{:?}", outcome.error);
+            assert!(server.accepted() >= connections);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_reset_on_a_new_connection_is_not_sent_again() {
+    let server = Server::answering(b"", Then::HangUp).await;
+    let outcome = attempt(&server.url).await;
+    assert_eq!(outcome.class, Class::Reset, "{:?}", outcome.error);
+    assert_eq!(server.accepted(), 1);
+}
+
 /// A server that says in `closed` when a client has left it alone, after it has sent `answer`.
 async fn watching(answer: &'static [u8], closed: mpsc::UnboundedSender<()>) -> Server {
     Server::start(move |mut peer| {
@@ -268,12 +297,12 @@ async fn an_attempt_that_is_dropped_closes_its_connection() {
         let delivery = delivery(Some(b"{}"));
         // Dropped by an impatient caller, not by its own deadline.
         timeout(SHORT, client.attempt(&delivery)).await.unwrap_err();
-        timeout(SOON, rx.recv()).await.unwrap().unwrap();
+        soon(&mut rx).await;
         assert_eq!(server.accepted(), 1);
 
         // The client is as good as before, and the broken connection is not offered again.
         timeout(SHORT, client.attempt(&delivery)).await.unwrap_err();
-        timeout(SOON, rx.recv()).await.unwrap().unwrap();
+        soon(&mut rx).await;
         assert_eq!(server.accepted(), 2);
     }
 }
@@ -302,7 +331,7 @@ async fn an_attempt_that_is_dropped_stops_sending() {
     let client = client(&server.url);
     timeout(SHORT, client.attempt(&delivery)).await.unwrap_err();
     dropped.notify_one();
-    let received = timeout(SOON, rx.recv()).await.unwrap().unwrap();
+    let received = soon(&mut rx).await;
     assert!(received < SIZE, "{received}");
 }
 
@@ -311,5 +340,5 @@ async fn a_missed_deadline_closes_its_connection() {
     let (tx, mut rx) = mpsc::unbounded_channel();
     let server = watching(b"", tx).await;
     attempt_shortly(&server.url).await;
-    timeout(SOON, rx.recv()).await.unwrap().unwrap();
+    soon(&mut rx).await;
 }
