@@ -1,10 +1,15 @@
 //! When to look into which lane, and from where: the memory behind the loop. Pure but for the moments it is given.
 //!
 //! A claim starts at the floors that the last one left, so that it never reads again what it has dealt with. Rows can
-//! still appear below: a transaction that took an early `seq` and commits late, rows that were given back. A full sweep finds
-//! them: it runs when a lane ran dry, at every poll, and under load for at most a twentieth of the time.
+//! still appear below: a transaction that took an early `seq` and commits late, rows that were given back, rows of a key
+//! that another relay opened. A sweep finds them. It goes from the bottom up to the floors, one claim at a time, beside the
+//! claims at the floors and never instead of them; it starts when a lane ran dry, at every poll, and under load, and what of
+//! it brings nothing takes at most a twentieth of the time.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use tokio::time::Instant;
 
@@ -34,18 +39,36 @@ pub(super) struct Lanes {
 #[derive(Debug)]
 struct State {
     floors: Floors,
-    /// When to claim next; `None` = when something is found there.
+    /// When to claim at the floors next; `None` = when something is found there.
     look: Option<Instant>,
-    /// The next claim starts at the bottom.
-    sweep: bool,
+    /// Where a sweep that is on its way has got to.
+    cursor: Option<Floors>,
+    /// A sweep is to start.
+    wanted: bool,
     /// No sweep before this, or sweeps would take more than their share.
     next_sweep: Instant,
-    /// Under load a sweep is made from this moment on, though the lane did not run dry.
+    /// Under load a sweep starts at this moment, though the lane did not run dry.
     overdue: Instant,
+    /// What the sweep on its way has cost and was not yet paid for by a pause.
+    owed: Duration,
+    /// The last claim was one of a sweep: the floors come next if both are due.
+    swept: bool,
     /// How long to wait after a dry claim.
     wait: Duration,
     /// The last claim said that the endpoint is paused.
     paused: bool,
+    /// Keys that a settle opened since the last claim at the floors.
+    open_keys: BTreeSet<String>,
+}
+
+/// Where a claim starts.
+#[derive(Debug, PartialEq)]
+pub(super) struct Start {
+    pub(super) floors: Floors,
+    /// It is one of a sweep.
+    pub(super) sweep: bool,
+    /// Keys to be asked for directly.
+    pub(super) open_keys: Vec<String>,
 }
 
 impl Lanes {
@@ -70,10 +93,13 @@ impl Lanes {
                 fresh.push(lane.clone());
                 State::new(now)
             });
-            if state.look.is_none_or(|look| look > at) && !state.paused {
-                state.look = Some(at);
-                state.sweep = true;
+            if state.paused {
+                continue;
             }
+            if state.look.is_none_or(|look| look > at) {
+                state.look = Some(at);
+            }
+            state.wanted |= at <= now;
         }
         fresh
     }
@@ -88,7 +114,7 @@ impl Lanes {
     /// The next lane to claim from among those that `fits` (its endpoint has room), in turn.
     pub(super) fn next(&mut self, now: Instant, fits: impl Fn(&Lane) -> bool) -> Option<Lane> {
         let due = |(lane, state): &(&Lane, &State)| {
-            state.look.is_some_and(|look| look <= now) && fits(lane)
+            state.look().is_some_and(|look| look <= now) && fits(lane)
         };
         let after = self.last.as_ref().and_then(|last| {
             use std::ops::Bound::{Excluded, Unbounded};
@@ -101,26 +127,41 @@ impl Lanes {
         Some(lane)
     }
 
-    /// Where a claim of this lane starts, and whether that is a full sweep.
-    pub(super) fn floors(&mut self, lane: &Lane, now: Instant) -> (Floors, bool) {
+    /// Where the next claim of this lane starts.
+    pub(super) fn start(&mut self, lane: &Lane, now: Instant) -> Start {
         let Some(state) = self.lanes.get_mut(lane) else {
-            return (Floors::default(), true);
+            return Start {
+                floors: Floors::default(),
+                sweep: true,
+                open_keys: Vec::new(),
+            };
         };
-        if now >= state.next_sweep && (state.sweep || now >= state.overdue) {
+        let pending = state.cursor.is_some() || state.wanted || now >= state.overdue;
+        let at_floors = state.look.is_some_and(|look| look <= now);
+        let sweep = pending && now >= state.next_sweep && !(at_floors && state.swept);
+        state.swept = sweep;
+        if sweep {
             // The floor of leases is exact under the lane's lock: it needs no sweep.
-            (
-                Floors {
-                    lease: state.floors.lease,
-                    ..Floors::default()
-                },
-                true,
-            )
-        } else {
-            (state.floors.clone(), false)
+            let cursor = state.cursor.clone().unwrap_or_default();
+            let floors = Floors {
+                lease: state.floors.lease,
+                ..cursor
+            };
+            return Start {
+                floors,
+                sweep,
+                open_keys: Vec::new(),
+            };
+        }
+        let open_keys = std::mem::take(&mut state.open_keys).into_iter().collect();
+        Start {
+            floors: state.floors.clone(),
+            sweep,
+            open_keys,
         }
     }
 
-    /// Takes in what a claim brought; it was a `sweep` and took `cost`. `jitter` is a draw from 0 to 1.
+    /// Takes in what a claim brought; it was one of a `sweep` and took `cost`. `jitter` is a draw from 0 to 1.
     pub(super) fn claimed(
         &mut self,
         lane: &Lane,
@@ -130,51 +171,42 @@ impl Lanes {
         now: Instant,
         jitter: f64,
     ) {
+        let poll = self.poll;
         let Some(state) = self.lanes.get_mut(lane) else {
             return;
         };
-        if let Some(floors) = &claimed.floors {
-            state.floors = floors.clone();
-        }
         state.paused = claimed.state == ClaimState::Paused;
         match claimed.state {
             ClaimState::Claimed | ClaimState::Empty => {
-                state.sweep = false;
                 if sweep {
-                    state.next_sweep = now + cost * SHARE;
-                    state.overdue = now + self.poll;
-                }
-                let empty = claimed.lease.is_none();
-                if !claimed.dry {
-                    state.look = Some(now);
-                    return;
-                }
-                state.sweep = true;
-                if !sweep && empty {
-                    state.look = Some(state.next_sweep.max(now));
-                    return;
-                }
-                state.wait = if empty {
-                    (state.wait * 2).min(self.poll)
+                    state.swept_to(claimed, cost, now, poll);
                 } else {
-                    SOON.min(self.poll)
-                };
-                let next = claimed
-                    .next_due
-                    .map_or(state.wait, |due| due.min(state.wait));
-                // A lane that is empty is found again by the skip scan.
-                let idle = empty && claimed.next_due.is_none() && state.wait >= self.poll;
-                state.look = (!idle).then(|| now + next);
+                    state.looked(claimed, now, poll);
+                }
             }
-            ClaimState::Busy => {
-                state.look = Some(now + SOON.mul_f64(0.5 + jitter));
+            ClaimState::Busy => state.look = Some(now + SOON.mul_f64(0.5 + jitter)),
+            ClaimState::Paused => {
+                state.wanted = false;
+                state.cursor = None;
+                state.look = Some(now + PAUSED.mul_f64(0.5 + jitter));
             }
-            ClaimState::Paused => state.look = Some(now + PAUSED.mul_f64(0.5 + jitter)),
             ClaimState::NotBefore => {
-                state.look = Some(far(now, claimed.next_due.unwrap_or(PAUSED)));
+                let at = far(now, claimed.next_due.unwrap_or(PAUSED));
+                state.look = Some(at);
+                state.next_sweep = at;
             }
             // The caller registers anew, and with that forgets all of this.
             ClaimState::RelayGone | ClaimState::OtherSession | ClaimState::OtherEpoch => {}
+        }
+    }
+
+    /// The last open row of this key is settled: what follows it can be claimed, wherever the floors are.
+    pub(super) fn open(&mut self, lane: &Lane, key: String, now: Instant) {
+        if let Some(state) = self.lanes.get_mut(lane) {
+            state.open_keys.insert(key);
+            if !state.paused {
+                state.look = Some(now);
+            }
         }
     }
 
@@ -196,7 +228,7 @@ impl Lanes {
     /// When the next lane among those that `fits` is to be asked.
     pub(super) fn next_look(&self, fits: impl Fn(&Lane) -> bool) -> Option<Instant> {
         let due = self.lanes.iter().filter(|(lane, _)| fits(lane));
-        due.filter_map(|(_, state)| state.look).min()
+        due.filter_map(|(_, state)| state.look()).min()
     }
 }
 
@@ -205,11 +237,70 @@ impl State {
         State {
             floors: Floors::default(),
             look: None,
-            sweep: true,
+            cursor: None,
+            wanted: false,
             next_sweep: now,
-            overdue: now,
+            overdue: now + SOON,
+            owed: Duration::ZERO,
+            swept: false,
             wait: SOON,
             paused: false,
+            open_keys: BTreeSet::new(),
+        }
+    }
+
+    /// When this lane is to be asked next, at its floors or by a sweep.
+    fn look(&self) -> Option<Instant> {
+        let pending = !self.paused && (self.cursor.is_some() || self.wanted);
+        let sweep = pending.then_some(self.next_sweep);
+        match (self.look, sweep) {
+            (Some(look), Some(sweep)) => Some(look.min(sweep)),
+            (look, sweep) => look.or(sweep),
+        }
+    }
+
+    /// After a claim at the floors.
+    fn looked(&mut self, claimed: &Claimed, now: Instant, poll: Duration) {
+        if let Some(floors) = &claimed.floors {
+            self.floors = floors.clone();
+        }
+        if !claimed.dry {
+            self.look = Some(now);
+            return;
+        }
+        let empty = claimed.lease.is_none();
+        self.wanted = true;
+        self.wait = if empty {
+            (self.wait * 2).min(poll)
+        } else {
+            SOON.min(poll)
+        };
+        let next = claimed.next_due.map_or(self.wait, |due| due.min(self.wait));
+        // A lane that is empty is found again by the skip scan.
+        let idle = empty && claimed.next_due.is_none() && self.wait >= poll;
+        self.look = (!idle).then(|| now + next);
+    }
+
+    /// After a claim of a sweep.
+    fn swept_to(&mut self, claimed: &Claimed, cost: Duration, now: Instant, poll: Duration) {
+        self.wanted = false;
+        let reached = claimed.floors.clone().unwrap_or_default();
+        self.floors.lease = self.floors.lease.max(reached.lease);
+        self.owed += cost;
+        if claimed.lease.is_none() {
+            self.next_sweep = now + self.owed * SHARE;
+            self.owed = Duration::ZERO;
+        }
+        let met = reached.ready >= self.floors.ready && reached.waiting >= self.floors.waiting;
+        if claimed.dry || met {
+            self.floors.ready = self.floors.ready.max(reached.ready);
+            self.floors.waiting = self.floors.waiting.max(reached.waiting);
+            self.cursor = None;
+            self.overdue = now + poll;
+            self.next_sweep = self.next_sweep.max(now + self.owed * SHARE);
+            self.owed = Duration::ZERO;
+        } else {
+            self.cursor = Some(reached);
         }
     }
 }
@@ -225,188 +316,4 @@ fn far(now: Instant, delay: Duration) -> Instant {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const POLL: Duration = Duration::from_millis(200);
-
-    fn lane(topic: &str) -> Lane {
-        Lane {
-            topic: topic.into(),
-            endpoint: String::new(),
-        }
-    }
-
-    fn found(topic: &str, ready: bool, due: Option<u64>) -> Found {
-        Found {
-            lane: lane(topic),
-            ready,
-            due: due.map(Duration::from_secs),
-        }
-    }
-
-    fn claimed(state: ClaimState, taken: bool, dry: bool, seq: i64) -> Claimed {
-        let lease = taken.then(|| crate::message::Lease {
-            id: 1,
-            lane: lane("a"),
-            endpoint: "e".into(),
-            ids: Vec::new(),
-        });
-        let floors = Some(Floors {
-            ready: seq,
-            waiting: None,
-            lease: 7,
-        });
-        Claimed {
-            state,
-            lease,
-            floors,
-            dry,
-            next_due: None,
-        }
-    }
-
-    fn lanes(topics: &[&str], now: Instant) -> Lanes {
-        let mut lanes = Lanes::new(POLL);
-        let fresh = lanes.found(
-            topics
-                .iter()
-                .map(|topic| found(topic, true, None))
-                .collect(),
-            now,
-        );
-        assert_eq!(fresh.len(), topics.len());
-        lanes
-    }
-
-    fn tell(lanes: &mut Lanes, topic: &str, claimed: &Claimed, sweep: bool, now: Instant) {
-        lanes.claimed(
-            &lane(topic),
-            claimed,
-            sweep,
-            Duration::from_millis(1),
-            now,
-            0.5,
-        );
-    }
-
-    #[test]
-    fn lanes_take_turns() {
-        let now = Instant::now();
-        let mut lanes = lanes(&["a", "b", "c"], now);
-        let turns: Vec<String> = (0..5)
-            .map(|_| lanes.next(now, |_| true).unwrap().topic)
-            .collect();
-        assert_eq!(turns, ["a", "b", "c", "a", "b"]);
-        assert_eq!(
-            lanes.next(now, |lane| lane.topic == "a").unwrap().topic,
-            "a"
-        );
-        assert_eq!(lanes.next(now, |_| false), None);
-    }
-
-    #[test]
-    fn a_claim_goes_on_at_the_floors_and_sweeps_when_dry() {
-        let now = Instant::now();
-        let mut lanes = lanes(&["a"], now);
-        assert_eq!(lanes.floors(&lane("a"), now), (Floors::default(), true));
-        tell(
-            &mut lanes,
-            "a",
-            &claimed(ClaimState::Claimed, true, false, 50),
-            true,
-            now,
-        );
-        let (floors, sweep) = lanes.floors(&lane("a"), now);
-        assert_eq!((floors.ready, floors.lease, sweep), (50, 7, false));
-        assert_eq!(
-            lanes.next_look(|_| true),
-            Some(now),
-            "more is there: at once"
-        );
-
-        tell(
-            &mut lanes,
-            "a",
-            &claimed(ClaimState::Empty, false, true, 50),
-            false,
-            now,
-        );
-        let soon = now + Duration::from_millis(1) * SHARE;
-        assert_eq!(
-            lanes.next_look(|_| true),
-            Some(soon),
-            "dry: one sweep, as soon as its share allows"
-        );
-        let (floors, sweep) = lanes.floors(&lane("a"), soon);
-        assert_eq!((floors.ready, floors.lease, sweep), (0, 7, true));
-        assert!(!lanes.floors(&lane("a"), now).1);
-
-        for _ in 0..10 {
-            tell(
-                &mut lanes,
-                "a",
-                &claimed(ClaimState::Empty, false, true, 50),
-                true,
-                now,
-            );
-        }
-        assert_eq!(
-            lanes.next_look(|_| true),
-            None,
-            "empty: until the skip scan finds something"
-        );
-    }
-
-    #[test]
-    fn under_load_sweeps_keep_to_their_share() {
-        let start = Instant::now();
-        let mut lanes = lanes(&["a"], start);
-        let (cost, mut now, mut sweeps) = (Duration::from_millis(2), start, 0);
-        for _ in 0..1000 {
-            let (_, sweep) = lanes.floors(&lane("a"), now);
-            sweeps += u32::from(sweep);
-            now += cost;
-            let brought = claimed(ClaimState::Claimed, true, false, 1);
-            lanes.claimed(&lane("a"), &brought, sweep, cost, now, 0.5);
-        }
-        assert!((5..=20).contains(&sweeps), "{sweeps} sweeps in 2 s");
-    }
-
-    #[test]
-    fn a_paused_lane_is_left_alone_though_rows_are_found() {
-        let now = Instant::now();
-        let mut lanes = lanes(&["a"], now);
-        tell(
-            &mut lanes,
-            "a",
-            &claimed(ClaimState::Paused, false, false, 0),
-            true,
-            now,
-        );
-        lanes.found(vec![found("a", true, None)], now);
-        assert!(lanes.next(now, |_| true).is_none());
-        assert!(lanes.next(now + PAUSED * 2, |_| true).is_some());
-    }
-
-    #[test]
-    fn a_row_that_is_due_later_is_looked_for_then() {
-        let now = Instant::now();
-        let mut lanes = Lanes::new(POLL);
-        lanes.found(vec![found("a", false, Some(3))], now);
-        assert_eq!(
-            lanes.next_look(|_| true),
-            Some(now + Duration::from_secs(3))
-        );
-        lanes.due_in(&lane("a"), Duration::from_secs(1), now);
-        assert_eq!(
-            lanes.next_look(|_| true),
-            Some(now + Duration::from_secs(1))
-        );
-        lanes.due_in(&lane("a"), Duration::MAX, now);
-        assert_eq!(
-            lanes.next_look(|_| true),
-            Some(now + Duration::from_secs(1))
-        );
-    }
-}
+mod tests;

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Error, Relay, Summary,
     destination::{Desk, Destinations, Finished},
-    lanes::{Lanes, next_discovery},
+    lanes::{Lanes, Start, next_discovery},
     renewal::{Lifeline, Renewal},
 };
 use crate::{
@@ -196,7 +196,11 @@ impl<'a> Session<'a> {
         };
         let limit = messages.clamp(1, self.relay.config.batch);
         let started = Instant::now();
-        let (floors, sweep) = self.lanes.floors(lane, started);
+        let Start {
+            floors,
+            sweep,
+            open_keys,
+        } = self.lanes.start(lane, started);
         let claim = Claim {
             lane,
             endpoint: &name,
@@ -205,7 +209,7 @@ impl<'a> Session<'a> {
             bytes: i64::try_from(bytes).unwrap_or(i64::MAX),
             chain: CHAIN,
             floors,
-            open_keys: &[],
+            open_keys: &open_keys,
         };
         let claimed = match self.store.claim(&self.me, &claim).await {
             Ok(claimed) => claimed,
