@@ -17,6 +17,28 @@ pub struct Route {
     pub topic: Pattern,
     /// The name of the endpoint that they go to.
     pub to: String,
+    /// Whether the messages of one key keep their order.
+    pub order: Order,
+}
+
+/// In which order the messages of a topic are delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// As they come; a message that fails does not stop those behind it.
+    #[default]
+    None,
+    /// Those of one key in the order of `seq`, one at a time; other keys in parallel. Messages without a key are unordered.
+    Key(OnDead),
+}
+
+/// What becomes of a key when its first message is dead.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDead {
+    /// It waits until the dead letter is replayed or discarded.
+    #[default]
+    Hold,
+    /// It goes on with the next message.
+    Continue,
 }
 
 /// All routes, in order.
@@ -91,6 +113,26 @@ impl fmt::Display for Pattern {
     }
 }
 
+// === impl Order ===
+
+impl Order {
+    /// Whether the messages of one key keep their order.
+    pub fn is_by_key(self) -> bool {
+        match self {
+            Order::None => false,
+            Order::Key(_) => true,
+        }
+    }
+
+    /// Whether a dead message closes its key.
+    pub fn holds(self) -> bool {
+        match self {
+            Order::None | Order::Key(OnDead::Continue) => false,
+            Order::Key(OnDead::Hold) => true,
+        }
+    }
+}
+
 // === impl Routes ===
 
 impl Routes {
@@ -99,12 +141,9 @@ impl Routes {
         Routes(routes)
     }
 
-    /// The name of the endpoint for a topic; `None` where no route matches: such a message stays where it is.
-    pub fn endpoint(&self, topic: &str) -> Option<&str> {
-        self.0
-            .iter()
-            .find(|route| route.topic.matches(topic))
-            .map(|route| route.to.as_str())
+    /// The route of a topic; `None` where none matches: such a message stays where it is.
+    pub fn of(&self, topic: &str) -> Option<&Route> {
+        self.0.iter().find(|route| route.topic.matches(topic))
     }
 
     /// Routes that can never be asked, each with the earlier one that takes all its topics.
@@ -196,15 +235,17 @@ mod tests {
         let route = |topic: &str, to: &str| Route {
             topic: pattern(topic),
             to: to.into(),
+            order: Order::None,
         };
         let routes = Routes::new(vec![
             route("order.created", "audit"),
             route("order.*", "billing"),
             route("order.paid", "never"),
         ]);
-        assert_eq!(routes.endpoint("order.created"), Some("audit"));
-        assert_eq!(routes.endpoint("order.paid"), Some("billing"));
-        assert_eq!(routes.endpoint("user.created"), None);
+        let to = |topic| routes.of(topic).map(|route| route.to.as_str());
+        assert_eq!(to("order.created"), Some("audit"));
+        assert_eq!(to("order.paid"), Some("billing"));
+        assert_eq!(to("user.created"), None);
         let unreachable: Vec<_> = routes
             .unreachable()
             .iter()

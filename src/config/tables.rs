@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     delivery, maintenance, relay, retry,
-    route::{Pattern, Route, Routes},
+    route::{OnDead, Order, Pattern, Route, Routes},
     store,
 };
 
@@ -198,13 +198,18 @@ pub(crate) fn routes(root: &Section<'_>, names: &[String]) -> Routes {
 
 fn route(section: &Section<'_>, names: &[String]) -> Option<Route> {
     let topic = section.required("topic", r#"a pattern such as "order.*""#, Pattern::parse);
+    let order = order(section);
     let to = section.required_list("to", r#"a list of one endpoint such as ["billing"]"#)?;
     let wrong = match to.as_slice() {
         [] => "must name an endpoint".into(),
         // Where there are no endpoints at all, that is the problem.
         [name] if names.is_empty() || names.contains(name) => {
             let to = name.clone();
-            return Some(Route { topic: topic?, to });
+            return Some(Route {
+                topic: topic?,
+                to,
+                order,
+            });
         }
         [name] => {
             let name = units::quoted(name);
@@ -215,6 +220,20 @@ fn route(section: &Section<'_>, names: &[String]) -> Option<Route> {
     };
     section.problem("to", wrong);
     None
+}
+
+fn order(section: &Section<'_>) -> Order {
+    let by_key = section.choice("order", "none", &[("none", false), ("key", true)]);
+    let dead = [("hold", OnDead::Hold), ("continue", OnDead::Continue)];
+    let on_dead = section.choice("on_dead", "hold", &dead);
+    section.check(&["on_dead"], by_key || !section.has("on_dead"), || {
+        r#"means something only with order = "key""#.into()
+    });
+    if by_key {
+        Order::Key(on_dead)
+    } else {
+        Order::None
+    }
 }
 
 fn endpoint_name(text: &str) -> Result<String, String> {

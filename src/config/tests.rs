@@ -127,7 +127,7 @@ fn two_keys_and_two_keys_are_enough() {
             retry: retry::Policy::default(),
         }]
     );
-    assert_eq!(config.routes.endpoint("order.paid"), Some("billing"));
+    assert_eq!(config.routes.of("order.paid").unwrap().to, "billing");
 }
 
 #[test]
@@ -179,8 +179,8 @@ fn everything_can_be_set_and_is_inherited_key_by_key() {
         },
     };
     assert_eq!(config.endpoints, [billing, mail]);
-    assert_eq!(config.routes.endpoint("order.paid"), Some("billing"));
-    assert_eq!(config.routes.endpoint("user"), Some("mail-out"));
+    assert_eq!(config.routes.of("order.paid").unwrap().to, "billing");
+    assert_eq!(config.routes.of("user").unwrap().to, "mail-out");
 }
 
 #[test]

@@ -1,10 +1,14 @@
 //! One endpoint as the loop sees it: its slots, and the tasks that fill them. Tasks do HTTP only.
 //!
-//! A message that was claimed is a task. It waits for one of the endpoint's slots, makes one request, and hands the result
-//! to the loop. Whatever ends a task (an answer, the shutdown, the end of the lease, a panic), its ticket reports exactly
-//! once: a message under a lease is never forgotten while its relay lives.
+//! A message that was claimed is a task; so are all messages of one key, where they keep their order. It waits for one of the
+//! endpoint's slots, makes one request, and hands the result to the loop. Whatever ends a task (an answer, the shutdown,
+//! the end of the lease, a panic), its ticket reports each message exactly once: none under a lease is ever forgotten
+//! while its relay lives. If one of a key fails, those behind it are given back.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 
 use tokio::{
     sync::{Semaphore, mpsc, watch},
@@ -16,7 +20,7 @@ use super::renewal::Lifeline;
 use crate::{
     delivery::{Client, ClientError, Endpoint},
     message::{Class, Delivery, Lane, Outcome},
-    route::Routes,
+    route::{Order, Routes},
 };
 
 /// Claimed rows that wait in memory for a slot, as a share of the slots: enough to bridge one round trip.
@@ -64,10 +68,11 @@ pub(super) struct Desk {
     pub(super) stopping: watch::Receiver<bool>,
 }
 
-/// Reports its delivery when it is dropped, however its task ends.
+/// Reports what it still holds when it is dropped, however its task ends.
 struct Ticket {
     finished: mpsc::UnboundedSender<Finished>,
-    report: Option<Finished>,
+    /// The first is the one on its way.
+    left: VecDeque<Finished>,
 }
 
 // === impl Destinations ===
@@ -91,10 +96,17 @@ impl<'a> Destinations<'a> {
     /// Where a lane's messages go; `None` without a route.
     pub(super) fn of(&self, lane: &Lane) -> Option<&Destination> {
         let name = match lane.endpoint.as_str() {
-            "" => self.routes.endpoint(&lane.topic)?,
+            "" => &self.routes.of(&lane.topic)?.to,
             endpoint => endpoint,
         };
         self.by_name.get(name)
+    }
+
+    /// In which order a lane's messages go.
+    pub(super) fn order(&self, lane: &Lane) -> Order {
+        self.routes
+            .of(&lane.topic)
+            .map_or(Order::None, |route| route.order)
     }
 
     /// The endpoint of a lane, and how many messages and bytes a claim may take for it; `None` if that is not worth it.
@@ -134,26 +146,41 @@ impl Destination {
         (self.held == 0 || worth).then_some((free, bytes))
     }
 
-    /// Starts a task for each delivery.
+    /// Starts a task for each delivery, or for all of one key; they come in the order of `seq`.
     pub(super) fn start(
         &mut self,
         deliveries: Vec<Delivery>,
+        order: Order,
         desk: &Desk,
         tasks: &mut JoinSet<()>,
     ) {
         let loaded = Instant::now();
+        let mut chains: Vec<VecDeque<Finished>> = Vec::with_capacity(deliveries.len());
+        let mut by_key = HashMap::new();
         for delivery in deliveries {
             self.held += 1;
             self.bytes += size(&delivery);
+            let key = delivery.key.clone().filter(|_| order.is_by_key());
+            let endpoint = self.name.clone();
+            let finished = Finished {
+                endpoint,
+                delivery,
+                loaded,
+                started: None,
+                outcome: None,
+            };
+            let chain = key.map_or(chains.len(), |key| {
+                *by_key.entry(key).or_insert(chains.len())
+            });
+            match chains.get_mut(chain) {
+                Some(chain) => chain.push_back(finished),
+                None => chains.push(VecDeque::from([finished])),
+            }
+        }
+        for left in chains {
             let ticket = Ticket {
                 finished: desk.finished.clone(),
-                report: Some(Finished {
-                    endpoint: self.name.clone(),
-                    delivery,
-                    loaded,
-                    started: None,
-                    outcome: None,
-                }),
+                left,
             };
             tasks.spawn(deliver(
                 ticket,
@@ -175,51 +202,65 @@ fn size(delivery: &Delivery) -> usize {
     delivery.body.as_ref().map_or(0, bytes::Bytes::len)
 }
 
-/// The way of one message: a slot, one request, a report.
+/// The way of one message, and of those that follow it under its key: a slot, one request, a report.
 async fn deliver(mut ticket: Ticket, client: Client, slots: Arc<Semaphore>, mut desk: Desk) {
-    let stopping = desk.stopping.wait_for(|stopping| *stopping);
-    let _slot = tokio::select! {
-        biased;
-        _ = stopping => return,
-        () = desk.lifeline.cut() => return,
-        slot = slots.acquire() => slot,
-    };
-    let Some(report) = ticket.report.as_mut() else {
-        return;
-    };
-    let now = Instant::now();
-    let expired = report
-        .delivery
-        .expires_in
-        .is_some_and(|left| now >= report.loaded + left);
-    if expired || !desk.lifeline.may_start() {
-        return;
-    }
-    report.started = Some(now);
-    tokio::select! {
-        outcome = client.attempt(&report.delivery) => report.outcome = Some(outcome),
-        // Another relay may deliver it from now on.
-        () = desk.lifeline.cut() => {}
+    while let Some(report) = ticket.left.front_mut() {
+        let _slot = tokio::select! {
+            biased;
+            _ = desk.stopping.wait_for(|stopping| *stopping) => return,
+            () = desk.lifeline.cut() => return,
+            slot = slots.acquire() => slot,
+        };
+        let now = Instant::now();
+        let expired = report
+            .delivery
+            .expires_in
+            .is_some_and(|left| now >= report.loaded + left);
+        if expired || !desk.lifeline.may_start() {
+            return;
+        }
+        report.started = Some(now);
+        let outcome = tokio::select! {
+            outcome = client.attempt(&report.delivery) => outcome,
+            // Another relay may deliver it from now on.
+            () = desk.lifeline.cut() => return,
+        };
+        let delivered = outcome.class == Class::Success;
+        report.outcome = Some(outcome);
+        ticket.report();
+        if !delivered {
+            return;
+        }
     }
 }
 
 // === impl Ticket ===
 
+impl Ticket {
+    /// Hands the first message to the loop.
+    fn report(&mut self) {
+        let Some(mut report) = self.left.pop_front() else {
+            return;
+        };
+        if let (Some(started), None) = (report.started, &report.outcome) {
+            report.outcome = Some(Outcome {
+                class: Class::Aborted,
+                status: None,
+                error: Some("stopped before the answer was there".into()),
+                response: None,
+                retry_after: None,
+                duration: started.elapsed(),
+            });
+        }
+        // The loop is gone only when the whole relay is.
+        drop(self.finished.send(report));
+    }
+}
+
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if let Some(mut report) = self.report.take() {
-            if let (Some(started), None) = (report.started, &report.outcome) {
-                report.outcome = Some(Outcome {
-                    class: Class::Aborted,
-                    status: None,
-                    error: Some("stopped before the answer was there".into()),
-                    response: None,
-                    retry_after: None,
-                    duration: started.elapsed(),
-                });
-            }
-            // The loop is gone only when the whole relay is.
-            drop(self.finished.send(report));
+        while !self.left.is_empty() {
+            self.report();
         }
     }
 }

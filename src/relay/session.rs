@@ -194,6 +194,7 @@ impl<'a> Session<'a> {
         let Some((name, messages, bytes)) = self.destinations.room(lane) else {
             return Ok(());
         };
+        let order = self.destinations.order(lane);
         let limit = messages.clamp(1, self.relay.config.batch);
         let started = Instant::now();
         let Start {
@@ -204,7 +205,7 @@ impl<'a> Session<'a> {
         let claim = Claim {
             lane,
             endpoint: &name,
-            in_order: false,
+            in_order: order.is_by_key(),
             limit: i32::try_from(limit).unwrap_or(i32::MAX),
             bytes: i64::try_from(bytes).unwrap_or(i64::MAX),
             chain: CHAIN,
@@ -256,24 +257,23 @@ impl<'a> Session<'a> {
         for id in &lease.ids {
             if !deliveries.iter().any(|delivery| delivery.id == *id) {
                 // Its row is gone; its place in the lease must go too, or it would close its key for ever.
-                self.put(
-                    &lease.lane.endpoint,
-                    Settle {
-                        lease: lease.id,
-                        id: *id,
-                        generation: 0,
-                        endpoint: name.clone(),
-                        settlement: Settlement::Release,
-                        hold: false,
-                        attempt: 0,
-                        outcome: None,
-                        started: now,
-                    },
-                );
+                self.put(Settle {
+                    lease: lease.id,
+                    id: *id,
+                    generation: 0,
+                    lane: lease.lane.clone(),
+                    key: None,
+                    endpoint: name.clone(),
+                    settlement: Settlement::Release,
+                    hold: false,
+                    attempt: 0,
+                    outcome: None,
+                    started: now,
+                });
             }
         }
         if let Some(destination) = self.destinations.get_mut(&name) {
-            destination.start(deliveries, &self.desk, &mut self.tasks);
+            destination.start(deliveries, order, &self.desk, &mut self.tasks);
         }
         Ok(())
     }
@@ -309,39 +309,38 @@ impl<'a> Session<'a> {
         if let Some(outcome) = &outcome {
             tell(&endpoint, &delivery, outcome, &settlement);
         }
+        let lane = Lane {
+            topic: delivery.topic,
+            endpoint: delivery.lane_endpoint,
+        };
         match settlement {
             Settlement::Delivered => self.summary.delivered += 1,
             Settlement::Retry(delay) => {
                 self.summary.retried += 1;
-                let lane = Lane {
-                    topic: delivery.topic,
-                    endpoint: delivery.lane_endpoint.clone(),
-                };
                 self.lanes.due_in(&lane, delay, now);
             }
             Settlement::Dead(_) => self.summary.dead += 1,
             Settlement::Release => {}
         }
-        let lane_endpoint = delivery.lane_endpoint;
-        self.put(
-            &lane_endpoint,
-            Settle {
-                lease: delivery.lease,
-                id: delivery.id,
-                generation: delivery.generation,
-                endpoint,
-                settlement,
-                hold: false,
-                attempt: i32::try_from(attempt).unwrap_or(i32::MAX),
-                outcome,
-                started: started.unwrap_or(now),
-            },
-        );
+        self.put(Settle {
+            lease: delivery.lease,
+            id: delivery.id,
+            generation: delivery.generation,
+            hold: self.destinations.order(&lane).holds(),
+            lane,
+            key: delivery.key,
+            endpoint,
+            settlement,
+            attempt: i32::try_from(attempt).unwrap_or(i32::MAX),
+            outcome,
+            started: started.unwrap_or(now),
+        });
     }
 
-    fn put(&mut self, lane_endpoint: &str, settle: Settle) {
+    fn put(&mut self, settle: Settle) {
+        let lane_endpoint = settle.lane.endpoint.clone();
         self.unsettled
-            .entry(lane_endpoint.to_owned())
+            .entry(lane_endpoint)
             .or_default()
             .push(settle);
     }

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, slice};
 
+use tokio::time::Instant;
+
 use super::session::Session;
 use crate::{
     message::{Class, Settlement},
@@ -71,6 +73,7 @@ impl Session<'_> {
                 "history and archive could not be written; the messages are settled"
             );
         }
+        let now = Instant::now();
         let settled: BTreeSet<_> = report.settled.into_iter().collect();
         for settle in batch {
             if let Some(left) = self.leases.get_mut(&settle.lease) {
@@ -78,6 +81,12 @@ impl Session<'_> {
                 if *left == 0 {
                     self.leases.remove(&settle.lease);
                 }
+            }
+            if let Some(key) = &settle.key
+                && self.destinations.order(&settle.lane).is_by_key()
+            {
+                // Whether it is really open, and to whom, the claim decides.
+                self.lanes.open(&settle.lane, key.clone(), now);
             }
             if !settled.contains(&settle.id) && settle.settlement != Settlement::Release {
                 tracing::warn!(

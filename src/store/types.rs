@@ -125,6 +125,10 @@ pub struct Settle {
     pub id: Uuid,
     /// The life of the message that the lease was for.
     pub generation: i32,
+    /// Where its row is.
+    pub lane: Lane,
+    /// Its ordering key.
+    pub key: Option<String>,
     /// The destination.
     pub endpoint: Arc<str>,
     /// What follows.

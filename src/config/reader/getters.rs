@@ -11,6 +11,22 @@ use super::section::{Kind, Section, Shape};
 use crate::config::units::{self, quoted};
 
 impl Section<'_> {
+    /// One of a few words.
+    pub(crate) fn choice<T: Copy>(&self, key: &'static str, default: &str, of: &[(&str, T)]) -> T {
+        let words: Vec<String> = of.iter().map(|(word, _)| quoted(word)).collect();
+        let expected = words.join(" or ");
+        let find = |text: &str| of.iter().find(|(word, _)| *word == text);
+        let value = self.get(key, &Kind::new(Shape::Text, &expected), |text| {
+            let wrong = || format!("expected {expected}, found {}", quoted(text));
+            find(text).ok_or_else(wrong)
+        });
+        let (word, value) = value
+            .or_else(|| find(default))
+            .expect("the default is one of them");
+        self.effective(key, word);
+        *value
+    }
+
     /// A duration, written as `units::duration` reads it.
     pub(crate) fn duration(
         &self,
