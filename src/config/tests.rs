@@ -376,3 +376,29 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_route_can_keep_the_order_of_a_key() {
+    use crate::route::{OnDead, Order};
+    let table = [
+        ("", Order::None),
+        ("order = \"none\"", Order::None),
+        ("order = \"key\"", Order::Key(OnDead::Hold)),
+        (
+            "order = \"key\"\non_dead = \"hold\"",
+            Order::Key(OnDead::Hold),
+        ),
+        (
+            "order = \"key\"\non_dead = \"continue\"",
+            Order::Key(OnDead::Continue),
+        ),
+    ];
+    for (keys, want) in table {
+        let text = format!(
+            "[[endpoints]]\nname = \"a\"\nurl = \"http://h\"\n[[routes]]\ntopic = \"t\"\nto = [\"a\"]\n{keys}\n"
+        );
+        let env = [("DATABASE_URL".to_owned(), "postgres://h/d".to_owned())].into();
+        let config = parse("relay.toml", &text, &env, "host").unwrap();
+        assert_eq!(config.routes.of("t").unwrap().order, want, "{keys}");
+    }
+}
