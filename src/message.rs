@@ -69,6 +69,8 @@ pub struct Delivery {
     pub attempts: u32,
     /// How many times a relay died with this message under its lease.
     pub lost: u32,
+    /// How many times the receiver put it off; that used no attempt.
+    pub throttled: u32,
     /// Raised by every replay, so that a late answer to an earlier life can't touch this one.
     pub generation: i32,
     /// When the row was inserted, RFC 3339 in UTC, by the database's clock.
@@ -80,14 +82,18 @@ pub struct Delivery {
 }
 
 impl Delivery {
-    /// The number of the next attempt, from 1; attempts that were lost with a relay count.
+    /// The number of the next attempt, from 1; those that were lost with a relay or put off by the receiver count.
     pub fn attempt(&self) -> u32 {
-        self.attempts.saturating_add(self.lost).saturating_add(1)
+        let before = self
+            .attempts
+            .saturating_add(self.lost)
+            .saturating_add(self.throttled);
+        before.saturating_add(1)
     }
 }
 
 /// What the other side did with one request, as a class: the word under which history, metrics and policies file it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// 2xx.
     Success,
@@ -143,6 +149,30 @@ impl Class {
             Class::Timeout => "timeout",
             Class::Unsendable => "unsendable",
             Class::Aborted => "aborted",
+        }
+    }
+}
+
+impl Class {
+    /// Whether the receiver, or somebody in between, gave a whole answer.
+    pub fn is_answer(self) -> bool {
+        match self {
+            Class::Success
+            | Class::Redirect
+            | Class::Unavailable
+            | Class::Misconfigured
+            | Class::Rejected
+            | Class::Gone
+            | Class::Proxy => true,
+            Class::Dns
+            | Class::Connect
+            | Class::ConnectTimeout
+            | Class::Tls
+            | Class::Reset
+            | Class::Protocol
+            | Class::Timeout
+            | Class::Unsendable
+            | Class::Aborted => false,
         }
     }
 }
@@ -211,6 +241,8 @@ pub enum Settlement {
     Delivered,
     /// The row is due again after this delay.
     Retry(Duration),
+    /// The same, and no attempt is used: the receiver put it off.
+    PutOff(Duration),
     /// The row becomes a dead letter.
     Dead(Reason),
     /// The row is given back untouched: it was never sent, or it is gone.
@@ -223,6 +255,7 @@ impl Settlement {
         match self {
             Settlement::Delivered => "delivered",
             Settlement::Retry(_) => "retry",
+            Settlement::PutOff(_) => "put_off",
             Settlement::Dead(_) => "dead",
             Settlement::Release => "release",
         }

@@ -264,12 +264,15 @@ impl Store {
             sorted.iter().map(|settle| value(settle)).collect()
         }
         let delay = |settlement: &Settlement| match settlement {
-            Settlement::Retry(delay) => delay.as_secs_f64(),
+            Settlement::Retry(delay) | Settlement::PutOff(delay) => delay.as_secs_f64(),
             Settlement::Delivered | Settlement::Dead(_) | Settlement::Release => 0.0,
         };
         let reason = |settlement: &Settlement| match settlement {
             Settlement::Dead(reason) => Some(reason.as_str()),
-            Settlement::Delivered | Settlement::Retry(_) | Settlement::Release => None,
+            Settlement::Delivered
+            | Settlement::Retry(_)
+            | Settlement::PutOff(_)
+            | Settlement::Release => None,
         };
         let outcome = column(&sorted, |s| s.outcome.as_ref());
         let of = |read: fn(&crate::message::Outcome) -> Option<&str>| -> Vec<Option<&str>> {

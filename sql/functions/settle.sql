@@ -9,7 +9,8 @@
 -- done without them and says so. A dead letter that can't be written fails the settle, and the row stays.
 --
 -- Parameters, arrays in step and ascending by id, the first wins where an id comes twice: lease, id, generation;
--- settlement = delivered, retry, dead or release (given back untouched, or its row is gone); delay in seconds; reason of a
+-- settlement = delivered, retry, put_off (a retry that uses no attempt), dead or release (given back untouched, or its row
+-- is gone); delay in seconds; reason of a
 -- death; hold = a dead head closes its key; attempt number; outcome, NULL where no request was made; status, error,
 -- response; duration and ago in seconds (ago = since the request was started). archive = keep delivered payloads.
 --
@@ -52,7 +53,7 @@ BEGIN
     );
 
     SELECT coalesce(array_agg(i.id) FILTER (WHERE i.settlement = 'delivered' OR (i.settlement = 'dead' AND i.fenced)), '{}'),
-           coalesce(array_agg(i.id) FILTER (WHERE i.settlement = 'retry' AND i.fenced), '{}')
+           coalesce(array_agg(i.id) FILTER (WHERE i.settlement IN ('retry', 'put_off') AND i.fenced), '{}')
       INTO v_remove, v_retry
       FROM (SELECT u.id, u.settlement, u.id IN (SELECT unnest(v_fenced)) AS fenced
               FROM unnest(p_id, p_settlement) AS u (id, settlement)) i;
@@ -74,7 +75,8 @@ BEGIN
                 RETURNING m.*, array_position(p_id, m.id) AS n
             ), kept AS (
                 UPDATE outbox.messages m
-                   SET attempts = m.attempts + 1,
+                   SET attempts = m.attempts + (p_settlement[array_position(p_id, m.id)] = 'retry')::integer,
+                       throttled = m.throttled + (p_settlement[array_position(p_id, m.id)] = 'put_off')::integer,
                        due_at = v_now + make_interval(secs => p_delay[array_position(p_id, m.id)]),
                        last_error = p_error[array_position(p_id, m.id)]
                  WHERE m.id = ANY (v_retry) AND m.endpoint = p_lane

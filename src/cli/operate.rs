@@ -65,11 +65,11 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
         match window.capped_from {
             Some(attempt) => println!(
                 "  the delay reaches its cap of {} after attempt {attempt}",
-                show(endpoint.retry.cap)
+                show(endpoint.retry.backoff.cap())
             ),
             None => println!(
                 "  the delay never reaches its cap of {}",
-                show(endpoint.retry.cap)
+                show(endpoint.retry.backoff.cap())
             ),
         }
         if endpoint.timeout > config.relay.grace {

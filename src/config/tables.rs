@@ -9,7 +9,10 @@ use super::{
     units,
 };
 use crate::{
-    delivery, maintenance, relay, retry,
+    delivery, maintenance,
+    message::Class,
+    relay,
+    retry::{self, Action, Actions, Backoff},
     route::{OnDead, Order, Pattern, Route, Routes},
     store,
 };
@@ -164,26 +167,106 @@ fn endpoint(
         timeout,
         connect_timeout,
         concurrency: section.count("concurrency", 64, 1..=10_000),
-        retry: policy(&section.section("retry")),
+        retry: policy(&section.section("retry"), actions(section)),
         name: name?,
         url: url?,
     })
 }
 
-fn policy(section: &Section<'_>) -> retry::Policy {
+fn policy(section: &Section<'_>, actions: Actions) -> retry::Policy {
     let default = retry::Policy::default();
     let policy = retry::Policy {
-        base: section.duration("base", default.base, MILLISECOND..),
-        factor: section.real("factor", default.factor, 1.0..=100.0),
-        cap: section.duration("cap", default.cap, MILLISECOND..),
+        backoff: backoff(section),
         max_attempts: section.count("max_attempts", default.max_attempts, 1..=1000),
         max_age: section.duration("max_age", default.max_age, Duration::ZERO..),
+        max_throttled: section.count("max_throttled", default.max_throttled, 0..=1_000_000),
+        actions,
     };
-    section.check(&["cap", "base"], policy.base <= policy.cap, || {
-        let [base, cap] = [policy.base, policy.cap].map(units::show_duration);
+    policy
+}
+
+/// Exceptions from the status policy: `404 = "dead"`, `5xx = "retry"`, `timeout = "dead"`.
+fn actions(section: &Section<'_>) -> Actions {
+    const WORDS: [(&str, Action); 4] = [
+        ("success", Action::Success),
+        ("retry", Action::Retry),
+        ("dead", Action::Dead),
+        ("pause", Action::Pause),
+    ];
+    let mut actions = Actions::default();
+    for (answer, action) in section.words("statuses", &WORDS, answer) {
+        match answer {
+            Answer::Status(status) => drop(actions.statuses.insert(status, action)),
+            Answer::Hundred(hundred) => drop(actions.hundreds.insert(hundred, action)),
+            Answer::Class(class) => drop(actions.classes.insert(class, action)),
+        }
+    }
+    actions
+}
+
+/// What an exception is about.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Answer {
+    Status(u16),
+    Hundred(u16),
+    Class(Class),
+}
+
+fn answer(text: &str) -> Result<Answer, String> {
+    const ERRORS: [Class; 8] = [
+        Class::Dns,
+        Class::Connect,
+        Class::ConnectTimeout,
+        Class::Tls,
+        Class::Reset,
+        Class::Protocol,
+        Class::Timeout,
+        Class::Unsendable,
+    ];
+    if let Some(class) = ERRORS.into_iter().find(|class| class.as_str() == text) {
+        return Ok(Answer::Class(class));
+    }
+    let digits = text.strip_suffix("xx").unwrap_or(text);
+    match (digits.parse::<u16>(), digits == text) {
+        (Ok(status @ 200..=599), true) => Ok(Answer::Status(status)),
+        (Ok(hundred @ 2..=5), false) => Ok(Answer::Hundred(hundred)),
+        _ => {
+            let errors: Vec<&str> = ERRORS.iter().map(|class| class.as_str()).collect();
+            Err(format!(
+                "is no status (200 to 599), no class (2xx to 5xx) and no error ({})",
+                errors.join(", ")
+            ))
+        }
+    }
+}
+
+fn backoff(section: &Section<'_>) -> Backoff {
+    let base = section.duration("base", SECOND, MILLISECOND..);
+    let factor = section.real("factor", 2.0, 1.0..=100.0);
+    let cap = section.duration("cap", HOUR, MILLISECOND..);
+    section.check(&["cap", "base"], base <= cap, || {
+        let [base, cap] = [base, cap].map(units::show_duration);
         format!("the first delay (base = {base}) is longer than any may be (cap = {cap})")
     });
-    policy
+    let decorrelated = section.choice("jitter", "full", &[("full", false), ("decorrelated", true)]);
+    let delays = section.durations(
+        "delays",
+        r#"a list of durations such as ["5s", "1m", "1h"]"#,
+        MILLISECOND..,
+    );
+    for key in ["base", "factor", "cap", "jitter"] {
+        section.check(&[key], delays.is_none() || !section.has(key), || {
+            "means nothing beside delays, which says every delay".into()
+        });
+    }
+    section.check(&["factor"], !decorrelated || !section.has("factor"), || {
+        r#"means nothing with jitter = "decorrelated", where each delay grows from the last one"#.into()
+    });
+    match delays {
+        Some(delays) => Backoff::Fixed { delays },
+        None if decorrelated => Backoff::Decorrelated { base, cap },
+        None => Backoff::Full { base, factor, cap },
+    }
 }
 
 pub(crate) fn routes(root: &Section<'_>, names: &[String]) -> Routes {

@@ -151,9 +151,16 @@ fn everything_can_be_set_and_is_inherited_key_by_key() {
     );
     assert_eq!(config.maintenance.attempts, seconds(7 * 86_400));
     assert_eq!(config.maintenance.delivered, Duration::ZERO);
+    let full = |base, cap| {
+        let [base, cap] = [base, cap].map(Duration::from_millis);
+        retry::Backoff::Full {
+            base,
+            factor: 3.0,
+            cap,
+        }
+    };
     let inherited = retry::Policy {
-        base: seconds(2),
-        factor: 3.0,
+        backoff: full(2000, 3_600_000),
         max_attempts: 7,
         ..retry::Policy::default()
     };
@@ -172,8 +179,7 @@ fn everything_can_be_set_and_is_inherited_key_by_key() {
         timeout: seconds(3600),
         connect_timeout: seconds(2),
         retry: retry::Policy {
-            base: Duration::from_millis(500),
-            cap: seconds(5400),
+            backoff: full(500, 5_400_000),
             max_age: seconds(12 * 3600),
             ..inherited
         },
@@ -211,12 +217,14 @@ fn the_environment_overrides_every_kind_of_value() {
         panic!("{:?}", config.endpoints)
     };
     assert_eq!((billing.concurrency, mail.concurrency), (9, 16));
-    assert_eq!((billing.retry.factor, mail.retry.factor), (1.5, 1.5));
     assert_eq!(mail.url.as_str(), "http://other/in");
-    assert_eq!(
-        (billing.retry.base, mail.retry.base),
-        (seconds(2), seconds(3))
-    );
+    let full = |base, cap| retry::Backoff::Full {
+        base: seconds(base),
+        factor: 1.5,
+        cap: seconds(cap),
+    };
+    assert_eq!(billing.retry.backoff, full(2, 3600));
+    assert_eq!(mail.retry.backoff, full(3, 5400));
 }
 
 /// `[database]` | environment => the URL that is taken, or what must be said. `FILE` is a file that holds a URL.
@@ -400,5 +408,91 @@ fn a_route_can_keep_the_order_of_a_key() {
         let env = [("DATABASE_URL".to_owned(), "postgres://h/d".to_owned())].into();
         let config = parse("relay.toml", &text, &env, "host").unwrap();
         assert_eq!(config.routes.of("t").unwrap().order, want, "{keys}");
+    }
+}
+
+/// The configuration of one endpoint, with these lines in it and these in `[defaults]`.
+fn endpoint(own: &str, defaults: &str) -> Result<delivery::Endpoint, String> {
+    let text = format!(
+        "[defaults]\n{defaults}\n[[endpoints]]\nname = \"a\"\nurl = \"http://h\"\n{own}\n[[routes]]\ntopic = \"t\"\nto = [\"a\"]\n"
+    );
+    let config = read(&text, &[("DATABASE_URL", "postgres://h/d")])
+        .map_err(|problems| problems.to_string())?;
+    Ok(config.endpoints.into_iter().next().unwrap())
+}
+
+#[test]
+fn the_kinds_of_backoff() {
+    let table = [
+        (
+            "retry.jitter = \"decorrelated\"",
+            retry::Backoff::Decorrelated {
+                base: seconds(1),
+                cap: seconds(3600),
+            },
+        ),
+        (
+            "retry.delays = [\"5s\", \"1m\"]",
+            retry::Backoff::Fixed {
+                delays: vec![seconds(5), seconds(60)],
+            },
+        ),
+        ("", retry::Backoff::default()),
+    ];
+    for (keys, want) in table {
+        assert_eq!(endpoint(keys, "").unwrap().retry.backoff, want, "{keys}");
+        assert_eq!(endpoint("", keys).unwrap().retry.backoff, want, "{keys}");
+    }
+    let mistakes = [
+        ("retry.delays = []", "expected a list of durations"),
+        ("retry.delays = [\"5s\", 7]", "expected a list of durations"),
+        ("retry.delays = [\"5\"]", "unit"),
+        (
+            "retry.delays = [\"5s\"]\nretry.cap = \"1m\"",
+            "means nothing beside delays",
+        ),
+        (
+            "retry.jitter = \"none\"",
+            "expected \"full\" or \"decorrelated\"",
+        ),
+        (
+            "retry.jitter = \"decorrelated\"\nretry.factor = 2.0",
+            "means nothing with jitter",
+        ),
+    ];
+    for (keys, want) in mistakes {
+        let error = endpoint(keys, "").unwrap_err();
+        assert!(error.contains(want), "{keys}: {error}");
+    }
+}
+
+#[test]
+fn statuses_and_errors_can_have_their_own_action() {
+    use crate::{message::Class, retry::Action};
+    let own = "[endpoints.statuses]\n404 = \"dead\"\n409 = \"success\"\ntimeout = \"dead\"";
+    let actions = endpoint(own, "statuses.404 = \"retry\"\nstatuses.5xx = \"pause\"")
+        .unwrap()
+        .retry
+        .actions;
+    assert_eq!(
+        actions.statuses,
+        [(404, Action::Dead), (409, Action::Success)].into()
+    );
+    assert_eq!(actions.hundreds, [(5, Action::Pause)].into());
+    assert_eq!(actions.classes, [(Class::Timeout, Action::Dead)].into());
+    let mistakes = [
+        (
+            "statuses.404 = \"ded\"",
+            "expected one of \"success\", \"retry\", \"dead\", \"pause\", found \"ded\"",
+        ),
+        ("statuses.404 = 1", "expected one of"),
+        ("statuses.99 = \"dead\"", "is no status (200 to 599)"),
+        ("statuses.6xx = \"dead\"", "is no status"),
+        ("statuses.timeuot = \"dead\"", "no error (dns, connect"),
+        ("statuses = \"dead\"", "expected a table"),
+    ];
+    for (keys, want) in mistakes {
+        let error = endpoint(keys, "").unwrap_err();
+        assert!(error.contains(want), "{keys}: {error}");
     }
 }

@@ -154,6 +154,7 @@ mod tests {
             seq: 1,
             attempts: 0,
             lost: 0,
+            throttled: 0,
             generation: 0,
             created_at: "2026-01-02T03:04:05.678901Z".into(),
             age: Duration::ZERO,
@@ -202,6 +203,7 @@ mod tests {
             kind: Some("Order\nCreated".into()),
             attempts: 2,
             lost: 1,
+            throttled: 0,
             ..delivery()
         })
         .unwrap();

@@ -183,6 +183,7 @@ fn delivery(body: Option<&'static [u8]>) -> Delivery {
         seq: 1,
         attempts: 0,
         lost: 0,
+        throttled: 0,
         generation: 0,
         created_at: "2026-01-02T03:04:05Z".into(),
         age: Duration::ZERO,

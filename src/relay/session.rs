@@ -315,7 +315,7 @@ impl<'a> Session<'a> {
         };
         match settlement {
             Settlement::Delivered => self.summary.delivered += 1,
-            Settlement::Retry(delay) => {
+            Settlement::Retry(delay) | Settlement::PutOff(delay) => {
                 self.summary.retried += 1;
                 self.lanes.due_in(&lane, delay, now);
             }
@@ -449,7 +449,7 @@ fn tell(
         Settlement::Delivered | Settlement::Release => {
             tracing::debug!(message.id = %id, topic, endpoint, attempt, duration = ?outcome.duration, "delivered");
         }
-        Settlement::Retry(delay) => tracing::warn!(
+        Settlement::Retry(delay) | Settlement::PutOff(delay) => tracing::warn!(
             message.id = %id, topic, endpoint, attempt, outcome = %outcome.class, error, retry_in = ?delay, "delivery failed"
         ),
         Settlement::Dead(reason) => tracing::error!(

@@ -271,6 +271,7 @@ pub(super) fn delivery(row: &Row, lease: &Lease) -> Result<Delivery, Error> {
         seq: row.get("seq"),
         attempts: count("attempts"),
         lost: count("lost"),
+        throttled: count("throttled"),
         generation: row.get("generation"),
         created_at: row.get("created_at"),
         age: duration(row.get("age")),

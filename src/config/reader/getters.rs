@@ -141,7 +141,7 @@ impl Section<'_> {
     }
 }
 
-fn within<T: Copy + PartialOrd>(
+pub(super) fn within<T: Copy + PartialOrd>(
     value: T,
     text: &str,
     range: &impl RangeBounds<T>,

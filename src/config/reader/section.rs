@@ -13,7 +13,7 @@ use crate::config::units::quoted;
 /// One table of the file (or none, where everything has its default), and those that it inherits from.
 #[derive(Clone)]
 pub(crate) struct Section<'r> {
-    reader: &'r Reader<'r>,
+    pub(super) reader: &'r Reader<'r>,
     own: Layer<'r>,
     /// Where a key is looked for that the table itself does not have.
     inherited: Vec<Layer<'r>>,
@@ -22,10 +22,10 @@ pub(crate) struct Section<'r> {
 }
 
 #[derive(Clone)]
-struct Layer<'r> {
+pub(super) struct Layer<'r> {
     table: Option<&'r DeTable<'r>>,
     line: Option<usize>,
-    path: String,
+    pub(super) path: String,
     /// What its overrides begin with; `None` = it can't be overridden.
     prefix: Option<String>,
 }
@@ -246,17 +246,21 @@ impl<'r> Section<'r> {
         first.flatten()
     }
 
-    fn layers(&self) -> impl Iterator<Item = &Layer<'r>> {
+    pub(super) fn layers(&self) -> impl Iterator<Item = &Layer<'r>> {
         [&self.own].into_iter().chain(&self.inherited)
     }
 
     /// What the file has under `key`, which is known from now on.
-    fn value(&self, layer: &Layer<'r>, key: &'static str) -> Option<&'r Spanned<DeValue<'r>>> {
+    pub(super) fn value(
+        &self,
+        layer: &Layer<'r>,
+        key: &'static str,
+    ) -> Option<&'r Spanned<DeValue<'r>>> {
         self.reader.know(&layer.path, key);
         layer.table?.get(key)
     }
 
-    fn found(&self, path: &str, place: &Place) {
+    pub(super) fn found(&self, path: &str, place: &Place) {
         let mut state = self.reader.state.borrow_mut();
         state.found.insert(path.into(), place.clone());
     }
@@ -273,7 +277,7 @@ impl<'r> Section<'r> {
         }
     }
 
-    fn unexpected(&self, value: &Spanned<DeValue<'_>>, path: &str, expected: &str) {
+    pub(super) fn unexpected(&self, value: &Spanned<DeValue<'_>>, path: &str, expected: &str) {
         let place = Place::Line(self.reader.line(value));
         let found = describe(value.get_ref());
         self.reader
