@@ -175,14 +175,14 @@ fn endpoint(
 
 fn policy(section: &Section<'_>, actions: Actions) -> retry::Policy {
     let default = retry::Policy::default();
-    let policy = retry::Policy {
+
+    retry::Policy {
         backoff: backoff(section),
         max_attempts: section.count("max_attempts", default.max_attempts, 1..=1000),
         max_age: section.duration("max_age", default.max_age, Duration::ZERO..),
         max_throttled: section.count("max_throttled", default.max_throttled, 0..=1_000_000),
         actions,
-    };
-    policy
+    }
 }
 
 /// Exceptions from the status policy: `404 = "dead"`, `5xx = "retry"`, `timeout = "dead"`.

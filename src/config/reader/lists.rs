@@ -43,7 +43,7 @@ impl Section<'_> {
                 Ok(duration) => durations.push(duration),
                 Err(message) => {
                     self.reader
-                        .wrong(&path, &Place::Line(self.reader.line(item)), message)
+                        .wrong(&path, &Place::Line(self.reader.line(item)), message);
                 }
             }
         }
