@@ -7,5 +7,7 @@
 )]
 
 mod lab;
+mod outbox;
+mod settle;
 mod smoke;
 mod support;
