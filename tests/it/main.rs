@@ -9,6 +9,7 @@
 mod claim;
 mod lab;
 mod outbox;
+mod reap;
 mod settle;
 mod smoke;
 mod support;
