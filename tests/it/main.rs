@@ -7,6 +7,7 @@
 )]
 
 mod claim;
+mod contract;
 mod lab;
 mod outbox;
 mod reap;
