@@ -9,6 +9,7 @@
 mod claim;
 mod contract;
 mod lab;
+mod migrate;
 mod outbox;
 mod reap;
 mod settle;
