@@ -1,6 +1,7 @@
 -- Lists the lanes that hold rows, by a skip scan over the two indexes: one probe per lane, however many rows it holds.
 -- Returns topic, endpoint (the lane's), ready (rows without a due time are there, leased ones too) and due_in (seconds
--- until its first waiting row is due, negative if one is due already or leased; NULL if none waits).
+-- until its first waiting row is due, negative if one is due already or leased; NULL if none waits). Two epochs are
+-- subtracted, not two times: an application may say 'infinity', and PostgreSQL refuses to subtract that.
 WITH RECURSIVE ready (topic, endpoint) AS (
     (SELECT m.topic, m.endpoint
        FROM outbox.messages m
@@ -35,5 +36,5 @@ WITH RECURSIVE ready (topic, endpoint) AS (
 SELECT l.topic, l.endpoint, bool_or(l.ready) AS ready, min(l.due_in) AS due_in
   FROM (SELECT r.topic, r.endpoint, true AS ready, NULL::double precision AS due_in FROM ready r
         UNION ALL
-        SELECT w.topic, w.endpoint, false, extract(epoch FROM w.due_at - clock_timestamp())::double precision FROM waiting w) l
+        SELECT w.topic, w.endpoint, false, (extract(epoch FROM w.due_at) - extract(epoch FROM clock_timestamp()))::double precision FROM waiting w) l
  GROUP BY l.topic, l.endpoint

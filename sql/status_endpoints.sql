@@ -3,7 +3,7 @@
 SELECT e.endpoint, extract(epoch FROM clock_timestamp() - e.paused_at)::double precision AS paused_seconds,
        e.paused_by, e.pause_reason,
        CASE WHEN e.not_before > clock_timestamp()
-            THEN extract(epoch FROM e.not_before - clock_timestamp())::double precision END AS closed_for,
+            THEN (extract(epoch FROM e.not_before) - extract(epoch FROM clock_timestamp()))::double precision END AS closed_for,
        coalesce((SELECT sum(cardinality(l.ids)) FROM outbox.leases l WHERE l.endpoint = e.endpoint), 0)::bigint AS leased
   FROM outbox.endpoints e
  ORDER BY e.endpoint

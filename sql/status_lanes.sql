@@ -47,6 +47,6 @@ SELECT l.topic, l.endpoint,
                                  WHERE m.topic = l.topic AND m.endpoint = l.endpoint AND m.due_at IS NOT NULL
                                  ORDER BY m.due_at LIMIT $1::integer + 1) c) AS pending,
        extract(epoch FROM clock_timestamp() - l.created_at)::double precision AS oldest_seconds,
-       extract(epoch FROM l.due_at - clock_timestamp())::double precision AS due_in
+       (extract(epoch FROM l.due_at) - extract(epoch FROM clock_timestamp()))::double precision AS due_in
   FROM lane l
  ORDER BY l.topic, l.endpoint

@@ -11,18 +11,18 @@
 --
 -- Parameters: who (relay, session, epoch); the lane (topic, lane) and the destination (endpoint); in_order = the head
 -- rule holds; limit and bytes bound the batch; chain bounds the rows of one key in it; the floors as returned by the last
--- claim, or 0 and NULL for a full sweep; open_keys = keys that a settle opened since.
+-- claim, or 0, NULL and 0 for a full sweep (a waiting row's place is its due time and seq: many rows share a due time); open_keys = keys that a settle opened since.
 --
 -- Returns one row. state: claimed; empty; busy (a lock is taken: try again soon); paused, not_before (closed: try again
 -- when next_due_in is over, or later); relay_gone, other_session, other_epoch (the caller must register or recover).
--- next_due_in: seconds until the lane has something due, NULL if nothing waits; known when state is empty or dry.
+-- next_due_in: seconds until the lane has something due, NULL if nothing waits; known when dry.
 CREATE OR REPLACE FUNCTION outbox.claim(
     p_relay uuid, p_session integer, p_epoch uuid,
     p_topic text, p_lane text, p_endpoint text, p_in_order boolean,
     p_limit integer, p_bytes bigint, p_chain integer,
-    p_ready_floor bigint, p_waiting_floor timestamptz, p_lease_floor bigint, p_open_keys text[],
+    p_ready_floor bigint, p_waiting_floor timestamptz, p_waiting_seq bigint, p_lease_floor bigint, p_open_keys text[],
     OUT state text, OUT lease bigint, OUT ids uuid[],
-    OUT ready_floor bigint, OUT waiting_floor timestamptz, OUT lease_floor bigint,
+    OUT ready_floor bigint, OUT waiting_floor timestamptz, OUT waiting_seq bigint, OUT lease_floor bigint,
     OUT dry boolean, OUT next_due_in double precision
 )
 LANGUAGE plpgsql
@@ -35,6 +35,7 @@ DECLARE
     v_now      timestamptz;
     v_busy     uuid[];
     v_closed   text[];
+    v_suspects boolean;
     v_suspect  uuid;
     v_keys     text[];
     v_alone    boolean := false;
@@ -56,7 +57,7 @@ BEGIN
     IF v_endpoint.paused_at IS NOT NULL THEN state := 'paused'; RETURN; END IF;
     IF v_endpoint.not_before > v_now THEN
         state := 'not_before';
-        next_due_in := extract(epoch FROM v_endpoint.not_before - v_now);
+        next_due_in := extract(epoch FROM v_endpoint.not_before) - extract(epoch FROM v_now);
         RETURN;
     END IF;
 
@@ -69,27 +70,33 @@ BEGIN
       FROM outbox.leases l CROSS JOIN LATERAL unnest(l.ids, l.keys) AS i (id, key)
      WHERE l.topic = p_topic AND l.lane_endpoint = p_lane AND l.lease >= p_lease_floor;
 
+    -- A row that relays died with goes alone, one at a time per relay. While one is on its way the scans leave the others
+    -- out, or a window that is full of them would hide what is behind.
+    v_suspects := NOT EXISTS (SELECT FROM outbox.leases l WHERE l.relay = p_relay AND l.alone);
+
     v_now := clock_timestamp();
     IF p_in_order THEN
-        SELECT p.ids, p.keys, p.suspect, p.ready_floor, p.waiting_floor, p.dry
-          INTO ids, v_keys, v_suspect, ready_floor, waiting_floor, dry
+        SELECT p.ids, p.keys, p.suspect, p.ready_floor, p.waiting_floor, p.waiting_seq, p.dry
+          INTO ids, v_keys, v_suspect, ready_floor, waiting_floor, waiting_seq, dry
           FROM outbox.pick_in_order(p_topic, p_lane, v_now, p_limit, p_bytes, p_chain,
-                                    p_ready_floor, coalesce(p_waiting_floor, '-infinity'), v_busy, v_closed, p_open_keys) p;
+                                    p_ready_floor, coalesce(p_waiting_floor, '-infinity'), p_waiting_seq,
+                                    v_busy, v_closed, p_open_keys, v_suspects) p;
     ELSE
-        SELECT p.ids, p.keys, p.suspect, p.ready_floor, p.waiting_floor, p.dry
-          INTO ids, v_keys, v_suspect, ready_floor, waiting_floor, dry
+        SELECT p.ids, p.keys, p.suspect, p.ready_floor, p.waiting_floor, p.waiting_seq, p.dry
+          INTO ids, v_keys, v_suspect, ready_floor, waiting_floor, waiting_seq, dry
           FROM outbox.pick_unordered(p_topic, p_lane, v_now, p_limit, p_bytes,
-                                     p_ready_floor, coalesce(p_waiting_floor, '-infinity'), v_busy) p;
+                                     p_ready_floor, coalesce(p_waiting_floor, '-infinity'), p_waiting_seq,
+                                     v_busy, v_suspects) p;
     END IF;
 
-    -- A row that relays died with goes alone, one at a time per relay, and before the others: they wait for one claim.
-    IF v_suspect IS NOT NULL
-       AND NOT EXISTS (SELECT FROM outbox.leases l WHERE l.relay = p_relay AND l.alone) THEN
+    -- It goes before the others: they wait for one claim.
+    IF v_suspect IS NOT NULL THEN
         v_alone := true;
         ids := ARRAY[v_suspect];
         v_keys := ARRAY(SELECT coalesce(m.key, '') FROM outbox.messages m WHERE m.id = v_suspect AND m.endpoint = p_lane);
         ready_floor := p_ready_floor;
         waiting_floor := p_waiting_floor;
+        waiting_seq := p_waiting_seq;
         dry := false;
     END IF;
 
@@ -105,9 +112,10 @@ BEGIN
         -- A claim that a crash forgets is claimed again; the epoch tells its relay.
         PERFORM set_config('synchronous_commit', 'off', true);
     END IF;
-    waiting_floor := nullif(waiting_floor, '-infinity');
+    -- The client's clock type has no infinity.
+    IF waiting_floor = '-infinity' THEN waiting_floor := NULL; waiting_seq := 0; END IF;
     IF dry THEN
-        next_due_in := (SELECT extract(epoch FROM m.due_at - v_now)
+        next_due_in := (SELECT extract(epoch FROM m.due_at) - extract(epoch FROM v_now)
                           FROM outbox.messages m
                          WHERE m.topic = p_topic AND m.endpoint = p_lane AND m.due_at IS NOT NULL AND m.due_at > v_now
                          ORDER BY m.due_at, m.seq LIMIT 1);

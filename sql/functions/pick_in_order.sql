@@ -14,26 +14,28 @@
 -- first row of an open key that the limits left behind; dry = nothing more was found above the floors.
 CREATE OR REPLACE FUNCTION outbox.pick_in_order(
     p_topic text, p_lane text, p_now timestamptz, p_limit integer, p_bytes bigint, p_chain integer,
-    p_ready_floor bigint, p_waiting_floor timestamptz, p_busy uuid[], p_closed text[], p_open_keys text[],
+    p_ready_floor bigint, p_waiting_floor timestamptz, p_waiting_seq bigint,
+    p_busy uuid[], p_closed text[], p_open_keys text[], p_suspects boolean,
     OUT ids uuid[], OUT keys text[], OUT suspect uuid,
-    OUT ready_floor bigint, OUT waiting_floor timestamptz, OUT dry boolean
+    OUT ready_floor bigint, OUT waiting_floor timestamptz, OUT waiting_seq bigint, OUT dry boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
     c_window CONSTANT integer := greatest(4 * p_limit, 400);
-    w_ids  uuid[]; w_keys text[]; w_sizes integer[]; w_lost integer[]; w_due timestamptz[];
+    w_ids  uuid[]; w_keys text[]; w_sizes integer[]; w_lost integer[]; w_due timestamptz[]; w_seq bigint[];
     r_ids  uuid[]; r_keys text[]; r_sizes integer[]; r_lost integer[]; r_seq bigint[];
     v_keys text[];        -- open keys in the order in which they were met
     v_chain integer;      -- rows to look at per key: no more than the limit could take
     v_left text[];        -- open keys of which nothing was taken though something could be
     w_left integer; r_left integer;
 BEGIN
-    SELECT array_agg(w.id), array_agg(w.key), array_agg(w.size), array_agg(w.lost), array_agg(w.due_at)
-      INTO w_ids, w_keys, w_sizes, w_lost, w_due
-      FROM (SELECT m.id, m.key, m.size, m.lost, m.due_at
+    SELECT array_agg(w.id), array_agg(w.key), array_agg(w.size), array_agg(w.lost), array_agg(w.due_at), array_agg(w.seq)
+      INTO w_ids, w_keys, w_sizes, w_lost, w_due, w_seq
+      FROM (SELECT m.id, m.key, m.size, m.lost, m.due_at, m.seq
               FROM outbox.messages m
              WHERE m.topic = p_topic AND m.endpoint = p_lane
-               AND m.due_at IS NOT NULL AND m.due_at >= p_waiting_floor AND m.due_at <= p_now
+               AND m.due_at IS NOT NULL AND (m.due_at, m.seq) > (p_waiting_floor, p_waiting_seq) AND m.due_at <= p_now
+               AND (m.lost <= 1 OR p_suspects)
              ORDER BY m.due_at, m.seq
              LIMIT c_window) w;
 
@@ -69,7 +71,7 @@ BEGIN
 
     WITH chain AS MATERIALIZED (
         SELECT k.key, k.n, h.id, h.size, h.lost, h.place, h.stopped,
-               h.place = 1 AND h.lost > 1 AND h.is_due AS suspicious
+               p_suspects AND h.place = 1 AND h.lost > 1 AND h.is_due AS suspicious
           FROM unnest(v_keys[:p_limit]) WITH ORDINALITY AS k (key, n)
          CROSS JOIN LATERAL (
                 SELECT l.id, l.size, l.lost, l.is_due, row_number() OVER w AS place,
@@ -107,7 +109,7 @@ BEGIN
            min(c.n) FILTER (WHERE NOT c.taken AND c.source = 2),
            coalesce((SELECT c.id FROM chain c WHERE c.suspicious ORDER BY c.n LIMIT 1),
                     (SELECT w.id FROM unnest(w_ids, w_keys, w_lost) AS w (id, key, lost)
-                      WHERE w.key IS NULL AND w.lost > 1 AND w.id NOT IN (SELECT unnest(p_busy)) LIMIT 1))
+                      WHERE p_suspects AND w.key IS NULL AND w.lost > 1 AND w.id NOT IN (SELECT unnest(p_busy)) LIMIT 1))
       INTO ids, keys, v_left, w_left, r_left, suspect
       FROM cut c;
 
@@ -116,6 +118,7 @@ BEGIN
         r_left := least(r_left, (SELECT min(r.n) FROM unnest(r_keys) WITH ORDINALITY AS r (key, n) WHERE r.key = ANY (v_left)));
     END IF;
     waiting_floor := coalesce(w_due[coalesce(w_left - 1, cardinality(w_due))], p_waiting_floor);
+    waiting_seq   := coalesce(w_seq[coalesce(w_left - 1, cardinality(w_seq))], p_waiting_seq);
     ready_floor   := coalesce(r_seq[coalesce(r_left - 1, cardinality(r_seq))], p_ready_floor);
     dry := w_left IS NULL AND r_left IS NULL AND cardinality(v_left) = 0
        AND coalesce(cardinality(w_ids), 0) < c_window AND coalesce(cardinality(r_ids), 0) < c_window;

@@ -1,28 +1,29 @@
 -- Chooses the rows of a claim where order does not matter. Private: only outbox.claim calls it, under its locks.
 --
 -- Retries and fresh rows are taken in turn, so that neither starves the other; each scan starts at its floor and ends at
--- the limit. Rows that relays died with (lost > 1) are passed over: one of them is named as the suspect.
+-- the limit. Rows that relays died with (lost > 1) are not taken: where p_suspects, one of them is named as the suspect.
 --
 -- Returns the rows, ascending by id, with their keys ('' for none; an empty array if none has one); the floors for the
 -- next claim, which pass every row that was chosen or passed over; dry = nothing more was found above the floors.
 CREATE OR REPLACE FUNCTION outbox.pick_unordered(
     p_topic text, p_lane text, p_now timestamptz, p_limit integer, p_bytes bigint,
-    p_ready_floor bigint, p_waiting_floor timestamptz, p_busy uuid[],
+    p_ready_floor bigint, p_waiting_floor timestamptz, p_waiting_seq bigint, p_busy uuid[], p_suspects boolean,
     OUT ids uuid[], OUT keys text[], OUT suspect uuid,
-    OUT ready_floor bigint, OUT waiting_floor timestamptz, OUT dry boolean
+    OUT ready_floor bigint, OUT waiting_floor timestamptz, OUT waiting_seq bigint, OUT dry boolean
 )
 LANGUAGE plpgsql AS $$
 DECLARE
-    w_ids  uuid[]; w_keys text[]; w_sizes integer[]; w_lost integer[]; w_due timestamptz[];
+    w_ids  uuid[]; w_keys text[]; w_sizes integer[]; w_lost integer[]; w_due timestamptz[]; w_seq bigint[];
     r_ids  uuid[]; r_keys text[]; r_sizes integer[]; r_lost integer[]; r_seq bigint[];
     w_left integer; r_left integer; -- the first of each list that the limits cut off
 BEGIN
-    SELECT array_agg(w.id), array_agg(w.key), array_agg(w.size), array_agg(w.lost), array_agg(w.due_at)
-      INTO w_ids, w_keys, w_sizes, w_lost, w_due
-      FROM (SELECT m.id, m.key, m.size, m.lost, m.due_at
+    SELECT array_agg(w.id), array_agg(w.key), array_agg(w.size), array_agg(w.lost), array_agg(w.due_at), array_agg(w.seq)
+      INTO w_ids, w_keys, w_sizes, w_lost, w_due, w_seq
+      FROM (SELECT m.id, m.key, m.size, m.lost, m.due_at, m.seq
               FROM outbox.messages m
              WHERE m.topic = p_topic AND m.endpoint = p_lane
-               AND m.due_at IS NOT NULL AND m.due_at >= p_waiting_floor AND m.due_at <= p_now
+               AND m.due_at IS NOT NULL AND (m.due_at, m.seq) > (p_waiting_floor, p_waiting_seq) AND m.due_at <= p_now
+               AND (m.lost <= 1 OR p_suspects)
                AND m.id NOT IN (SELECT unnest(p_busy))
              ORDER BY m.due_at, m.seq
              LIMIT p_limit) w;
@@ -64,6 +65,7 @@ BEGIN
 
     -- Both lists are cut to a prefix, so what stands before the first row left behind is done with.
     waiting_floor := coalesce(w_due[coalesce(w_left - 1, cardinality(w_due))], p_waiting_floor);
+    waiting_seq   := coalesce(w_seq[coalesce(w_left - 1, cardinality(w_seq))], p_waiting_seq);
     ready_floor   := coalesce(r_seq[coalesce(r_left - 1, cardinality(r_seq))], p_ready_floor);
     dry := w_left IS NULL AND r_left IS NULL
        AND coalesce(cardinality(w_ids), 0) < p_limit AND coalesce(cardinality(r_ids), 0) < p_limit;

@@ -56,7 +56,9 @@ BEGIN
            coalesce(array_agg(i.id) FILTER (WHERE i.settlement IN ('retry', 'put_off') AND i.fenced), '{}')
       INTO v_remove, v_retry
       FROM (SELECT u.id, u.settlement, u.id IN (SELECT unnest(v_fenced)) AS fenced
-              FROM unnest(p_id, p_settlement) AS u (id, settlement)) i;
+              FROM unnest(p_id, p_settlement) WITH ORDINALITY AS u (id, settlement, n)
+             -- One verdict per id: a row that is both kept and removed would leave the table and go nowhere.
+             WHERE u.n = array_position(p_id, u.id)) i;
 
     IF cardinality(v_retry) > 0 THEN
         -- Two statements below would lock in two orders: one takes all the locks first.

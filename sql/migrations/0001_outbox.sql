@@ -45,6 +45,8 @@ CREATE TABLE outbox.messages (
         CHECK (octet_length(type) BETWEEN 1 AND 255 AND type !~ '[[:cntrl:]]'),
     CONSTRAINT "content_type: 1 to 255 visible ASCII characters"
         CHECK (octet_length(content_type) BETWEEN 1 AND 255 AND content_type !~ '[^ -~]'),
+    CONSTRAINT "created_at: a finite time"
+        CHECK (isfinite(created_at)),
     CONSTRAINT "payload, body: at most one of the two"
         CHECK (payload IS NULL OR body IS NULL),
     CONSTRAINT "payload, body: at most 16 MiB (16777216 bytes)"

@@ -29,8 +29,9 @@ pub struct Registration {
 pub struct Floors {
     /// Fresh rows: the last `seq` that was dealt with.
     pub ready: i64,
-    /// Waiting rows: the last due time that was dealt with. Opaque: the database's clock, only ever given back to it.
-    pub waiting: Option<SystemTime>,
+    /// Waiting rows: due time and `seq` of the last one that was dealt with (many rows may share a due time). Opaque: the
+    /// database's clock, only ever given back to it.
+    pub waiting: Option<(SystemTime, i64)>,
     /// The oldest lease of the lane that lives.
     pub lease: i64,
 }
@@ -195,7 +196,9 @@ impl Claimed {
             .get::<_, Option<i64>>("ready_floor")
             .map(|ready| Floors {
                 ready,
-                waiting: row.get("waiting_floor"),
+                waiting: row
+                    .get::<_, Option<SystemTime>>("waiting_floor")
+                    .map(|due| (due, row.get("waiting_seq"))),
                 lease: row.get("lease_floor"),
             });
         Ok(Claimed {

@@ -6,6 +6,12 @@
     reason = "a test that can't go on says where by panicking"
 )]
 
+mod claim;
+mod contract;
 mod lab;
+mod migrate;
+mod outbox;
+mod reap;
+mod settle;
 mod smoke;
 mod support;

@@ -51,6 +51,13 @@ pub(crate) async fn empty_database() -> Database {
     create(&admin, connections, "template1").await
 }
 
+/// Copies a database as `createdb -T` does, as soon as nobody is connected to it.
+pub(crate) async fn copy_of(original: &Database) -> Database {
+    let mut connections = JoinSet::new();
+    let admin = connect(server().as_str(), &mut connections).await;
+    create(&admin, connections, &original.name).await
+}
+
 async fn create(admin: &Client, connections: JoinSet<()>, template: &str) -> Database {
     static NEXT: AtomicU32 = AtomicU32::new(0);
 

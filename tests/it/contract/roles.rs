@@ -1,0 +1,219 @@
+//! Three roles: the application inserts, the relay delivers, the reader reads; none can do more.
+
+use std::time::Duration;
+
+use outbox_relay::{
+    message::{Reason, Settlement},
+    store::{ClaimState, Settle, Store},
+};
+
+use super::{SqlState, config, store};
+use crate::outbox::{LANE, Outbox, take, verdict};
+
+/// Expects each statement to be refused for want of a right.
+async fn refused(outbox: &Outbox, role: &str, statements: &[&str]) {
+    let client = outbox.database.connect().await;
+    client
+        .batch_execute(&format!("set role {role}"))
+        .await
+        .unwrap();
+    for statement in statements {
+        let Err(error) = client.batch_execute(statement).await else {
+            panic!("{role} may {statement}");
+        };
+        let code = error.code().unwrap();
+        let always = *code == SqlState::from_code("428C9");
+        assert!(
+            always || *code == SqlState::INSUFFICIENT_PRIVILEGE,
+            "{statement}: {error:?}"
+        );
+    }
+}
+
+/// A store that connects as that role.
+fn store_as(outbox: &Outbox, role: &str) -> Store {
+    let url = format!("{}?options=-c%20role%3D{role}", outbox.database.url);
+    Store::new(&store::Config {
+        connections: 1,
+        ..config(&url)
+    })
+    .unwrap()
+}
+
+#[tokio::test]
+async fn the_writer_inserts_and_nothing_else() {
+    let outbox = Outbox::new().await;
+    outbox.insert("null, null::timestamptz").await;
+    let statements = [
+        "select payload from outbox.messages",
+        "select * from outbox.messages",
+        "insert into outbox.messages (topic) values ('t') returning payload",
+        "update outbox.messages set topic = 'x'",
+        "delete from outbox.messages",
+        "truncate outbox.messages",
+        "insert into outbox.messages (topic, seq) values ('t', 1)",
+        "insert into outbox.messages (topic, seq) overriding system value values ('t', 1)",
+        "insert into outbox.messages (topic, attempts) values ('t', 1)",
+        "insert into outbox.messages (topic, lost) values ('t', 1)",
+        "insert into outbox.messages (topic, throttled) values ('t', 1)",
+        "insert into outbox.messages (topic, generation) values ('t', 1)",
+        "insert into outbox.messages (topic, endpoint) values ('t', 'e')",
+        "insert into outbox.messages (topic, last_error) values ('t', 'e')",
+        "insert into outbox.messages (topic, size) values ('t', 1)",
+        "select from outbox.leases",
+        "select from outbox.dead_letters",
+        "select from outbox.attempts",
+        "select outbox.pause('e', 'why')",
+        "select outbox.deregister(gen_random_uuid())",
+        "select outbox.maintain_partitions(1, '1 day', '1 day')",
+        "select nextval('outbox.messages_seq_seq')",
+        "create table outbox.mine ()",
+        "alter table outbox.messages add x int",
+        "create trigger t after insert on outbox.messages execute function suppress_redundant_updates_trigger()",
+    ];
+    refused(&outbox, "outbox_writer", &statements).await;
+    assert_eq!(outbox.count("outbox.messages").await, 1);
+}
+
+#[tokio::test]
+async fn the_reader_reads_and_nothing_else() {
+    let outbox = Outbox::new().await;
+    outbox.insert("null, null::timestamptz").await;
+    let client = outbox.database.connect().await;
+    client
+        .batch_execute("set role outbox_reader")
+        .await
+        .unwrap();
+    let tables: Vec<String> = outbox
+        .all(
+            "select c.oid::regclass::text from pg_class c
+              where c.relnamespace = 'outbox'::regnamespace and c.relkind in ('r', 'p') and not c.relispartition",
+            &[],
+        )
+        .await;
+    assert!(tables.len() >= 12, "{tables:?}");
+    for table in &tables {
+        client
+            .query(&format!("select * from {table}"), &[])
+            .await
+            .unwrap_or_else(|error| panic!("{table}: {error:?}"));
+        refused(
+            &outbox,
+            "outbox_reader",
+            &[
+                &format!("insert into {table} default values"),
+                &format!("delete from {table}"),
+                &format!("truncate {table}"),
+                &format!("alter table {table} add x int"),
+            ],
+        )
+        .await;
+    }
+    let statements = [
+        "insert into outbox.messages (topic) values ('t')",
+        "update outbox.messages set topic = 'x'",
+        "update outbox.endpoints set paused_at = null",
+        "select outbox.pause('e', 'why')",
+        "select outbox.resume('e')",
+        "select from outbox.messages for update",
+    ];
+    refused(&outbox, "outbox_reader", &statements).await;
+    store_as(&outbox, "outbox_reader").status().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_relay_can_run_all_that_it_runs() {
+    let outbox = Outbox::new().await;
+    outbox
+        .run("insert into outbox.messages (topic, key, payload) select 't', 'k' || n, '{}' from generate_series(1, 6) n")
+        .await;
+    let store = store_as(&outbox, "outbox_relay");
+    store.check().await.unwrap();
+    store.add_endpoints(&["e", "f"]).await.unwrap();
+    store.add_lanes(std::slice::from_ref(&LANE)).await.unwrap();
+    let mut me = store
+        .register("a relay", "digest", Duration::from_secs(15))
+        .await
+        .unwrap();
+    // An unlogged table is empty after a crash: the relay fills it.
+    outbox.run("truncate outbox.epoch").await;
+    let other = store
+        .register("other", "digest", Duration::from_secs(15))
+        .await
+        .unwrap();
+    me.epoch = other.epoch;
+    assert_eq!(store.renew(me.relay).await.unwrap(), Some(1));
+    assert_eq!(store.discover().await.unwrap().len(), 1);
+
+    let lease = store.claim(&me, &take(4)).await.unwrap().lease.unwrap();
+    assert_eq!(store.load(&lease).await.unwrap().len(), 4);
+    let ways = [
+        Settlement::Delivered,
+        Settlement::Retry(Duration::from_secs(1)),
+        Settlement::Dead(Reason::Rejected),
+        Settlement::Release,
+    ];
+    let settles: Vec<Settle> = lease
+        .ids
+        .iter()
+        .zip(ways)
+        .map(|(id, way)| Settle {
+            hold: true,
+            ..verdict(lease.id, *id, way)
+        })
+        .collect();
+    let report = store
+        .settle(&me, "a relay", "", &settles, true)
+        .await
+        .unwrap();
+    assert_eq!((report.settled.len(), report.history_error), (3, None));
+    let claim = crate::outbox::take_in_order(4);
+    assert_eq!(
+        store.claim(&me, &claim).await.unwrap().state,
+        ClaimState::Claimed
+    );
+
+    assert_eq!(store.observe(other.relay).await.unwrap().len(), 1);
+    assert!(store.reap(me.relay, 1, 0).await.unwrap().dead > 0);
+    assert_eq!(store.recover(other.relay, &[]).await.unwrap(), Some(1));
+    store.deregister(other.relay).await.unwrap();
+    assert!(store.pause("e", "why", "me").await.unwrap());
+    assert!(store.resume("e").await.unwrap());
+    store.status().await.unwrap();
+    let day = Duration::from_secs(24 * 60 * 60);
+    // Days that the migration did not make, and those of the past go.
+    outbox
+        .run(
+            "create table outbox.attempts_20200101 partition of outbox.attempts for values from ('2020-01-01') to ('2020-01-02')",
+        )
+        .await;
+    assert_eq!(
+        store.maintain_partitions(9, day, day).await.unwrap(),
+        (4, 1)
+    );
+    assert_eq!(
+        store.maintain_partitions(9, day, day).await.unwrap(),
+        (0, 0)
+    );
+}
+
+#[tokio::test]
+async fn the_relay_can_touch_nothing_else() {
+    let outbox = Outbox::new().await;
+    outbox.run("create table public.orders (n int)").await;
+    let statements = [
+        "select from public.orders",
+        "insert into public.orders values (1)",
+        "alter table outbox.messages add x int",
+        "alter table outbox.attempts add x int",
+        "create table outbox.mine ()",
+        "create index on outbox.messages (topic)",
+        "drop table outbox.leases",
+        "truncate outbox.messages",
+        "update outbox.meta set guard = 'x'",
+        "insert into outbox.migrations (version, name) values (9, 'x')",
+        "select setval('outbox.messages_seq_seq', 1)",
+        "create or replace function outbox.deregister(p_relay uuid) returns void language sql as ''",
+    ];
+    refused(&outbox, "outbox_relay", &statements).await;
+}
