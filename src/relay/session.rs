@@ -1,5 +1,9 @@
 //! One registration of a relay, from its first claim to its drain: the way of a row, top to bottom.
 
+mod end;
+mod look;
+mod outage;
+
 use std::{
     collections::{BTreeSet, HashMap},
     time::Duration,
@@ -16,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Error, Relay, Summary,
     destination::{Desk, Destinations, Finished},
-    lanes::{Lanes, next_discovery},
+    lanes::Lanes,
     renewal::{Lifeline, Renewal},
 };
 use crate::{
@@ -62,6 +66,9 @@ pub(super) struct Session<'a> {
     reaped: CancellationToken,
     /// Waits to be settled, by lane endpoint.
     unsettled: HashMap<String, Vec<Settle>>,
+    /// Refused by the database for what they hold, with their lane endpoints: tried again one by one.
+    stuck: Vec<(String, Settle)>,
+    stuck_until: Instant,
     /// Messages of each lease that are not yet settled.
     leases: HashMap<i64, usize>,
     /// A claim or its loading failed: the database may hold a lease that is not in `leases`.
@@ -82,6 +89,7 @@ impl<'a> Session<'a> {
         summary: &'a mut Summary,
     ) -> Result<Session<'a>, Error> {
         let config = &relay.config;
+        let destinations = Destinations::new(&relay.endpoints, &relay.routes, config.memory)?;
         let sent = Instant::now();
         let me = store
             .register(&config.name, &relay.digest, config.lease)
@@ -101,7 +109,6 @@ impl<'a> Session<'a> {
         };
         let reaped = CancellationToken::new();
         tasks.spawn(renewal.run(reaped.clone()));
-        let destinations = Destinations::new(&relay.endpoints, &relay.routes, config.memory)?;
         Ok(Session {
             relay,
             store,
@@ -123,6 +130,8 @@ impl<'a> Session<'a> {
             tasks,
             reaped,
             unsettled: HashMap::new(),
+            stuck: Vec::new(),
+            stuck_until: sent,
             leases: HashMap::new(),
             doubt: false,
             retry_at: None,
@@ -140,10 +149,10 @@ impl<'a> Session<'a> {
             if self.relay.until_empty && self.idle && self.leases.is_empty() {
                 return self.drain().await;
             }
-            if self.may_call() {
-                if let Err(ended) = self.turn().await {
-                    return ended;
-                }
+            if self.may_call()
+                && let Err(ended) = self.turn().await
+            {
+                return ended;
             }
             let wake = self.wake();
             tokio::select! {
@@ -160,6 +169,7 @@ impl<'a> Session<'a> {
     async fn turn(&mut self) -> Result<(), Ended> {
         self.collect();
         self.settle().await;
+        self.settle_stuck().await;
         if self.doubt && self.may_call() {
             self.recover().await?;
         }
@@ -368,37 +378,6 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Returns what could not be settled.
-    async fn settle_batch(
-        &mut self,
-        lane_endpoint: &str,
-        batch: Vec<Settle>,
-    ) -> Result<(), Vec<Settle>> {
-        match self.settle_once(lane_endpoint, &batch).await {
-            Ok(()) => Ok(()),
-            Err(error) if error.is_data() && batch.len() > 1 => {
-                // One row that the database can't take must not hold up the others.
-                let mut rest = Vec::new();
-                for settle in batch {
-                    let one = std::slice::from_ref(&settle);
-                    if let Err(error) = self.settle_once(lane_endpoint, one).await {
-                        tracing::error!(message.id = %settle.id, %error, "this message could not be settled, trying again");
-                        rest.push(settle);
-                    }
-                }
-                if rest.is_empty() {
-                    return Ok(());
-                }
-                self.failed("settle", &error);
-                Err(rest)
-            }
-            Err(error) => {
-                self.failed("settle", &error);
-                Err(batch)
-            }
-        }
-    }
-
     async fn settle_once(
         &mut self,
         lane_endpoint: &str,
@@ -460,164 +439,6 @@ impl<'a> Session<'a> {
             // The next 410 tries again.
             Err(error) => self.failed("pause", &error),
         }
-    }
-
-    // === looking around ===
-
-    /// Lists the lanes that hold rows.
-    async fn discover(&mut self) {
-        let started = Instant::now();
-        let found = match self.store.discover().await {
-            Ok(found) => found,
-            Err(error) => return self.failed("discover", &error),
-        };
-        let now = Instant::now();
-        self.next_discovery =
-            next_discovery(now, self.relay.config.poll, now.duration_since(started));
-
-        let (routed, unrouted): (Vec<_>, Vec<_>) = found
-            .into_iter()
-            .partition(|found| self.destinations.of(&found.lane).is_some());
-        let unrouted: BTreeSet<Lane> = unrouted.into_iter().map(|found| found.lane).collect();
-        for lane in unrouted.difference(self.unrouted) {
-            tracing::warn!(
-                topic = lane.topic,
-                "no route for this topic: its messages are kept until there is one"
-            );
-        }
-        *self.unrouted = unrouted;
-        self.idle = !routed.iter().any(|found| {
-            (found.ready || found.due.is_some_and(|due| due.is_zero()))
-                && !self.lanes.is_paused(&found.lane)
-        });
-        let fresh = self.lanes.found(routed, now);
-        if !fresh.is_empty() {
-            if let Err(error) = self.store.add_lanes(&fresh).await {
-                // Claims find no lane to lock and say busy; the next start of this session adds them.
-                self.lanes.forget(&fresh);
-                return self.failed("add_lanes", &error);
-            }
-        }
-        self.succeeded();
-    }
-
-    /// When there is something to do next, if nothing finishes before.
-    fn wake(&self) -> Instant {
-        if let Some(at) = self.retry_at {
-            return at;
-        }
-        if !self.desk.lifeline.may_start() {
-            // The renewal is late; what it needs is time.
-            return Instant::now() + self.relay.config.lease / 20;
-        }
-        let look = self
-            .lanes
-            .next_look(|lane| self.destinations.room(lane).is_some());
-        look.map_or(self.next_discovery, |look| look.min(self.next_discovery))
-    }
-
-    // === when the database does not answer ===
-
-    fn may_call(&self) -> bool {
-        self.retry_at.is_none_or(|at| Instant::now() >= at)
-    }
-
-    fn succeeded(&mut self) {
-        if self.retry_at.take().is_some() {
-            tracing::info!("the database answers again");
-        }
-        self.backoff = Duration::ZERO;
-    }
-
-    fn failed(&mut self, what: &str, error: &crate::store::Error) {
-        self.backoff = (self.backoff * 2).clamp(Duration::from_millis(100), Duration::from_secs(5));
-        let wait = self.backoff.mul_f64(self.rng.random_range(0.5..1.0));
-        tracing::warn!(what, %error, unsettled = self.unsettled.values().map(Vec::len).sum::<usize>(), "the database failed, trying again");
-        self.retry_at = Some(Instant::now() + wait);
-    }
-
-    /// Gives back what a claim of unknown end may have taken.
-    async fn recover(&mut self) -> Result<(), Ended> {
-        let known: Vec<i64> = self.leases.keys().copied().collect();
-        match self.store.recover(self.me.relay, &known).await {
-            Ok(Some(session)) => {
-                self.me.session = session;
-                self.doubt = false;
-                self.succeeded();
-                Ok(())
-            }
-            Ok(None) => {
-                tracing::error!(relay = %self.me.relay, "this relay was taken for dead and reaped: registering anew");
-                Err(self.give_up().await)
-            }
-            Err(error) => {
-                self.failed("recover", &error);
-                Ok(())
-            }
-        }
-    }
-
-    // === the end ===
-
-    /// SIGTERM: what was not started is given back at once; what is in flight may finish within the grace period.
-    async fn drain(mut self) -> Ended {
-        let deadline = Instant::now() + self.relay.config.grace;
-        let reaped = self.reaped.clone();
-        self.stopping.send_replace(true);
-        tracing::info!(
-            in_flight = self.leases.values().sum::<usize>(),
-            "stopping: no more claims"
-        );
-        while !self.leases.is_empty() {
-            if self.may_call() {
-                self.collect();
-                self.settle().await;
-            }
-            if self.leases.is_empty() {
-                break;
-            }
-            let wake = self.retry_at.unwrap_or(deadline).min(deadline);
-            tokio::select! {
-                biased;
-                () = reaped.cancelled() => break,
-                Some(finished) = self.inbox.recv() => self.take(finished),
-                () = tokio::time::sleep_until(wake) => {
-                    if Instant::now() >= deadline {
-                        break;
-                    }
-                }
-            }
-        }
-        let left: usize = self.leases.values().sum();
-        if left > 0 {
-            tracing::warn!(
-                messages = left,
-                "the grace period is over: stopping requests in flight"
-            );
-        }
-        self.end_tasks().await;
-        self.settle().await;
-        if let Err(error) = self.store.deregister(self.me.relay).await {
-            tracing::warn!(%error, "could not deregister: the other relays will take what is left after a lease time");
-        }
-        tracing::info!(delivered = self.summary.delivered, "stopped");
-        Ended::Done
-    }
-
-    /// Stops everything, settles what was delivered (that counts without a lease), gives back the rest.
-    async fn give_up(&mut self) -> Ended {
-        self.stopping.send_replace(true);
-        self.end_tasks().await;
-        self.settle().await;
-        if let Err(error) = self.store.deregister(self.me.relay).await {
-            tracing::warn!(%error, "could not give back the leases: they end when this relay is reaped");
-        }
-        Ended::Anew
-    }
-
-    async fn end_tasks(&mut self) {
-        self.tasks.shutdown().await;
-        self.collect();
     }
 }
 

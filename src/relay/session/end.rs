@@ -1,0 +1,75 @@
+//! How a session ends: drained when it was stopped, given up when its registration is void.
+
+use tokio::time::Instant;
+
+use super::{Ended, Session};
+
+impl Session<'_> {
+    /// SIGTERM: what was not started is given back at once; what is in flight may finish within the grace period.
+    pub(super) async fn drain(mut self) -> Ended {
+        let deadline = Instant::now() + self.relay.config.grace;
+        let reaped = self.reaped.clone();
+        self.stopping.send_replace(true);
+        tracing::info!(
+            in_flight = self.leases.values().sum::<usize>(),
+            "stopping: no more claims"
+        );
+        while self.unfinished() {
+            if self.may_call() {
+                self.collect();
+                self.settle().await;
+            }
+            if !self.unfinished() {
+                break;
+            }
+            let wake = self.retry_at.unwrap_or(deadline).min(deadline);
+            tokio::select! {
+                biased;
+                () = reaped.cancelled() => break,
+                Some(finished) = self.inbox.recv() => self.take(finished),
+                () = tokio::time::sleep_until(wake) => {
+                    if Instant::now() >= deadline {
+                        break;
+                    }
+                }
+            }
+        }
+        let left: usize = self.leases.values().sum();
+        if left > 0 {
+            tracing::warn!(
+                messages = left,
+                "the grace period is over: stopping requests in flight"
+            );
+        }
+        self.end_tasks().await;
+        self.settle().await;
+        self.stuck_until = Instant::now();
+        self.settle_stuck().await;
+        if let Err(error) = self.store.deregister(self.me.relay).await {
+            tracing::warn!(%error, "could not deregister: the other relays will take what is left after a lease time");
+        }
+        tracing::info!(delivered = self.summary.delivered, "stopped");
+        Ended::Done
+    }
+
+    /// Stops everything, settles what was delivered (that counts without a lease), gives back the rest.
+    pub(super) async fn give_up(&mut self) -> Ended {
+        self.stopping.send_replace(true);
+        self.end_tasks().await;
+        self.settle().await;
+        if let Err(error) = self.store.deregister(self.me.relay).await {
+            tracing::warn!(%error, "could not give back the leases: they end when this relay is reaped");
+        }
+        Ended::Anew
+    }
+
+    /// Whether there is something that time may bring to an end.
+    fn unfinished(&self) -> bool {
+        self.leases.values().sum::<usize>() > self.stuck.len()
+    }
+
+    async fn end_tasks(&mut self) {
+        self.tasks.shutdown().await;
+        self.collect();
+    }
+}
