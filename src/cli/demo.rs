@@ -1,5 +1,7 @@
-//! The main job, end to end, on a private throwaway PostgreSQL: an application that commits and rolls back, a receiver that
-//! misbehaves, two relay processes of which one is killed. Ends by itself with a verdict.
+//! The main job, end to end, on a private throwaway PostgreSQL.
+//!
+//! An application that commits and rolls back, a receiver that misbehaves, two relay processes of which one is killed. Ends
+//! by itself with a verdict.
 //!
 //! What is judged is what the receiver saw against what the application committed: two ledgers that the relay has no hand in.
 
@@ -105,7 +107,7 @@ async fn play(demo: &Demo, directory: &Path) -> Result<Verdict, Failure> {
     say(
         "a receiver: 10 % answer 503, 3 % hang up, 5 % are slow, a few orders are refused with 422",
     );
-    let mut relays = Relays::new(directory, &url, receiver.url(), LEASE)?;
+    let mut relays = Relays::new(directory, &url, &receiver.url(), LEASE)?;
     relays.start()?;
     relays.start()?;
     say("two relays: outbox-relay run --config relay.toml");

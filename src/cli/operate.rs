@@ -16,7 +16,7 @@ pub(super) async fn migrate(
     let migrated = store.migrate(guard, accept_copy).await?;
     match migrated.from {
         Some(from) if from == migrated.to => {
-            println!("the schema is at version {from}: nothing to migrate")
+            println!("the schema is at version {from}: nothing to migrate");
         }
         Some(from) => println!("migrated from version {from} to {}", migrated.to),
         None => println!("created the outbox, version {}", migrated.to),
@@ -39,7 +39,11 @@ pub(super) async fn migrate(
 pub(super) async fn check(config: &Config) -> Result<(), Failure> {
     println!("configuration: good");
     for endpoint in &config.endpoints {
-        println!("\nendpoint {} → POST {}", endpoint.name, endpoint.url);
+        // What follows the path is often a secret, and this may be the log of a deployment.
+        let mut url = endpoint.url.clone();
+        let query = if url.query().is_some() { "?…" } else { "" };
+        url.set_query(None);
+        println!("\nendpoint {} → POST {url}{query}", endpoint.name);
         println!(
             "  up to {} requests at once from this relay, {} each (connect {})",
             endpoint.concurrency,

@@ -27,7 +27,7 @@ impl Relays {
     pub(super) fn new(
         directory: &Path,
         url: &str,
-        endpoint: String,
+        endpoint: &str,
         lease: Duration,
     ) -> Result<Relays, Failure> {
         let config = directory.join("relay.toml");
