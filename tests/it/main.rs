@@ -7,5 +7,7 @@
 )]
 
 mod lab;
+mod loss;
+mod relays;
 mod smoke;
 mod support;
