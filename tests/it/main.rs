@@ -6,8 +6,10 @@
     reason = "a test that can't go on says where by panicking"
 )]
 
+mod delivery;
 mod lab;
 mod loss;
+mod patience;
 mod relays;
 mod smoke;
 mod support;

@@ -23,6 +23,7 @@ use tokio_postgres::{Client, NoTls, error::SqlState};
 pub(crate) mod binary;
 pub(crate) mod relay;
 pub(crate) mod rows;
+pub(crate) mod scene;
 
 /// Names the variable with the superuser's URL of the server.
 const SERVER: &str = "OUTBOX_TEST_POSTGRES_URL";
