@@ -9,6 +9,7 @@
 mod delivery;
 mod lab;
 mod loss;
+mod outage;
 mod patience;
 mod relays;
 mod smoke;
