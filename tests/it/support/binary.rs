@@ -2,7 +2,7 @@
 use std::{
     fs::{self, File},
     path::{Path, PathBuf},
-    process::{self, ExitStatus, Stdio},
+    process::{self, ExitStatus, Output, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     time::Duration,
 };
@@ -98,4 +98,15 @@ fn command(database: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_outbox-relay"));
     command.env_remove("RUST_LOG").env("DATABASE_URL", database);
     command
+}
+
+/// Runs a command to its end.
+pub(crate) async fn outbox_relay(database: &str, arguments: &[&str]) -> Output {
+    let run = command(database)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = timeout(Duration::from_secs(60), run).await;
+    output.expect("the command ends").unwrap()
 }
