@@ -9,6 +9,7 @@
 mod cli;
 mod delivery;
 mod lab;
+mod layers;
 mod loss;
 mod outage;
 mod patience;
