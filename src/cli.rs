@@ -223,7 +223,9 @@ impl Database {
 impl Failure {
     fn code(&self) -> u8 {
         match self {
-            Failure::Config(_) => 2,
+            Failure::Config(_)
+            | Failure::Database(store::Error::Config(_))
+            | Failure::Relay(relay::Error::Database(store::Error::Config(_))) => 2,
             Failure::Database(_) | Failure::Relay(relay::Error::Database(_)) => 3,
             Failure::Relay(relay::Error::Endpoint(_)) => 2,
             Failure::Relay(relay::Error::Random(_)) | Failure::Other(_) => 1,

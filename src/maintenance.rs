@@ -27,7 +27,12 @@ const AGAIN: Duration = Duration::from_secs(60);
 /// Runs until the stop.
 pub async fn run(store: &Store, config: &Config, stop: &CancellationToken, rng: &mut impl Rng) {
     loop {
-        let wait = match run_once(store, config).await {
+        let done = tokio::select! {
+            done = run_once(store, config) => done,
+            // A database that does not answer must not hold up the end.
+            () = stop.cancelled() => return,
+        };
+        let wait = match done {
             Ok(()) => EVERY,
             Err(error) => {
                 tracing::warn!(%error, "partitions of history could not be maintained, trying again");

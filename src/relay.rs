@@ -13,8 +13,6 @@ mod destination;
 mod lanes;
 mod renewal;
 mod session;
-mod settle;
-mod trouble;
 mod watch;
 
 use std::{collections::BTreeSet, time::Duration};
@@ -23,6 +21,7 @@ use rand::{
     SeedableRng,
     rngs::{StdRng, SysRng},
 };
+use tokio::time;
 use tokio_util::sync::CancellationToken;
 
 use self::session::{Ended, Session};
@@ -94,22 +93,44 @@ pub enum Error {
     Random(String),
 }
 
+/// Between the first two tries to use a database that went away.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+
+/// Beyond the grace period: for the last settle, and no more, if the database does not answer.
+const LAST_WORDS: Duration = Duration::from_secs(3);
+
 /// Delivers until `shutdown` ends, then drains.
 ///
-/// What was not started is given back at once, what is in flight has the grace period. Starts only on a database that it may deliver from; later outages are waited for.
+/// What was not started is given back at once, what is in flight has the grace period. Starts only on a database that it
+/// may deliver from; later outages are waited for.
 pub async fn run(relay: Relay, shutdown: impl Future<Output = ()>) -> Result<Summary, Error> {
     let stop = CancellationToken::new();
-    let life = live(&relay, &stop);
-    tokio::pin!(life);
-    tokio::select! {
-        end = &mut life => return end,
-        () = shutdown => stop.cancel(),
-    }
-    life.await
+    let mut summary = Summary::default();
+    let mut life = Box::pin(live(&relay, &stop, &mut summary));
+    let end = tokio::select! {
+        end = &mut life => Some(end),
+        () = shutdown => None,
+    };
+    let end = match end {
+        Some(end) => end,
+        None => {
+            stop.cancel();
+            let patience = relay.config.grace + LAST_WORDS;
+            time::timeout(patience, &mut life).await.unwrap_or_else(|_| {
+                tracing::warn!(
+                    "the database does not answer: ending without a last word to it; the other relays will take what is \
+                     left after a lease time"
+                );
+                Ok(())
+            })
+        }
+    };
+    drop(life);
+    end.map(|()| summary)
 }
 
 /// One registration after the other, until the stop.
-async fn live(relay: &Relay, stop: &CancellationToken) -> Result<Summary, Error> {
+async fn live(relay: &Relay, stop: &CancellationToken, summary: &mut Summary) -> Result<(), Error> {
     let store = Store::new(&relay.database)?;
     // A beat that takes longer than this has missed its turn anyway.
     let patience = (relay.config.lease / 3).max(Duration::from_millis(500));
@@ -117,31 +138,44 @@ async fn live(relay: &Relay, stop: &CancellationToken) -> Result<Summary, Error>
     // The one generator of this process; everything below takes it as a parameter.
     let mut rng =
         StdRng::try_from_rng(&mut SysRng).map_err(|error| Error::Random(error.to_string()))?;
-    let mut summary = Summary::default();
     let mut unrouted = BTreeSet::new();
+    let names: Vec<&str> = relay
+        .endpoints
+        .iter()
+        .map(|endpoint| &*endpoint.name)
+        .collect();
     store.check().await?;
+    let mut started = false;
     loop {
-        let names: Vec<&str> = relay
-            .endpoints
-            .iter()
-            .map(|endpoint| &*endpoint.name)
-            .collect();
-        store.add_endpoints(&names).await?;
-        let session = Session::open(relay, &store, &beats, &mut rng, &mut unrouted, &mut summary);
-        match session.await?.run(stop).await {
-            Ended::Done => return Ok(summary),
-            Ended::Anew => {}
+        let opened = async {
+            store.add_endpoints(&names).await?;
+            Session::open(relay, &store, &beats, &mut rng, &mut unrouted, summary).await
+        };
+        match opened.await {
+            Ok(session) => {
+                started = true;
+                match session.run(stop).await {
+                    Ended::Done => return Ok(()),
+                    Ended::Anew => {}
+                }
+            }
+            // It was there a moment ago: it went away again before this relay was registered.
+            Err(Error::Database(error)) if started => {
+                tracing::warn!(%error, "could not register anew, trying again");
+                time::sleep(FIRST_WAIT).await;
+            }
+            Err(error) => return Err(error),
         }
         // The database may be another one by now: a promoted replica, a restored copy.
         if !wait_for(&store, stop).await? {
-            return Ok(summary);
+            return Ok(());
         }
     }
 }
 
 /// Waits until the database can be used again; one that must not be used ends the relay. `false`: stopped.
 async fn wait_for(store: &Store, stop: &CancellationToken) -> Result<bool, Error> {
-    let mut wait = Duration::from_millis(100);
+    let mut wait = FIRST_WAIT;
     loop {
         match store.check().await {
             Ok(()) => return Ok(!stop.is_cancelled()),
@@ -149,7 +183,7 @@ async fn wait_for(store: &Store, stop: &CancellationToken) -> Result<bool, Error
             Err(error) => tracing::warn!(%error, "the database can't be used, trying again"),
         }
         tokio::select! {
-            () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(5)),
+            () = time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(5)),
             () = stop.cancelled() => return Ok(false),
         }
     }

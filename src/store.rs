@@ -104,12 +104,15 @@ type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 // === impl Error ===
 
 impl Error {
-    /// Whether the server refused what a row holds (as opposed to being away, busy or full): another row may pass.
+    /// Whether the server refused what a row holds (as opposed to being away, busy or full): another row may pass. So does
+    /// a trigger that somebody added (`P0`).
     pub fn is_data(&self) -> bool {
         match self {
             Error::Statement {
                 state: Some(state), ..
-            } => state.starts_with("22") || state.starts_with("23") || state.starts_with("54"),
+            } => ["22", "23", "54", "P0"]
+                .iter()
+                .any(|class| state.starts_with(class)),
             Error::Statement { state: None, .. }
             | Error::Config(_)
             | Error::Connect(_)

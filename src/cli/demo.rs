@@ -1,7 +1,7 @@
 //! The main job, end to end, on a private throwaway PostgreSQL.
 //!
-//! An application commits and rolls back, a receiver misbehaves, one of two relay processes is killed. It ends by itself,
-//! with a verdict.
+//! An application that commits and rolls back, a receiver that misbehaves, two relay processes of which one is killed. Ends
+//! by itself with a verdict.
 //!
 //! What is judged is what the receiver saw against what the application committed: two ledgers that the relay has no hand in.
 

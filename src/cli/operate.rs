@@ -39,7 +39,11 @@ pub(super) async fn migrate(
 pub(super) async fn check(config: &Config) -> Result<(), Failure> {
     println!("configuration: good");
     for endpoint in &config.endpoints {
-        println!("\nendpoint {} → POST {}", endpoint.name, endpoint.url);
+        // What follows the path is often a secret, and this may be the log of a deployment.
+        let mut url = endpoint.url.clone();
+        let query = if url.query().is_some() { "?…" } else { "" };
+        url.set_query(None);
+        println!("\nendpoint {} → POST {url}{query}", endpoint.name);
         println!(
             "  up to {} requests at once from this relay, {} each (connect {})",
             endpoint.concurrency,

@@ -1,5 +1,10 @@
 //! One registration of a relay, from its first claim to its drain: the way of a row, top to bottom.
 
+mod end;
+mod look;
+mod outage;
+mod settle;
+
 use std::{
     collections::{BTreeSet, HashMap},
     time::Duration,
@@ -16,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Error, Relay, Summary,
     destination::{Desk, Destinations, Finished},
-    lanes::{Lanes, Start, next_discovery},
+    lanes::{Lanes, Start},
     renewal::{Lifeline, Renewal},
 };
 use crate::{
@@ -40,37 +45,40 @@ pub(super) enum Ended {
 
 /// One registration.
 pub(super) struct Session<'a> {
-    pub(super) relay: &'a Relay,
-    pub(super) store: &'a Store,
-    pub(super) rng: &'a mut StdRng,
+    relay: &'a Relay,
+    store: &'a Store,
+    rng: &'a mut StdRng,
     /// Topics without a route that were warned of.
-    pub(super) unrouted: &'a mut BTreeSet<Lane>,
-    pub(super) summary: &'a mut Summary,
+    unrouted: &'a mut BTreeSet<Lane>,
+    summary: &'a mut Summary,
 
-    pub(super) me: Registration,
-    pub(super) lanes: Lanes,
-    pub(super) destinations: Destinations<'a>,
-    pub(super) next_discovery: Instant,
+    me: Registration,
+    lanes: Lanes,
+    destinations: Destinations<'a>,
+    next_discovery: Instant,
     /// At the last skip scan no lane that can be delivered held anything due.
-    pub(super) idle: bool,
+    idle: bool,
 
-    pub(super) desk: Desk,
-    pub(super) stopping: watch::Sender<bool>,
-    pub(super) inbox: mpsc::UnboundedReceiver<Finished>,
+    desk: Desk,
+    stopping: watch::Sender<bool>,
+    inbox: mpsc::UnboundedReceiver<Finished>,
     /// Relays that the renewal has seen to be dead.
-    pub(super) dead: mpsc::UnboundedReceiver<Peer>,
-    pub(super) tasks: JoinSet<()>,
+    dead: mpsc::UnboundedReceiver<Peer>,
+    tasks: JoinSet<()>,
     /// Cancelled when the renewal ended: this relay was reaped.
-    pub(super) reaped: CancellationToken,
+    reaped: CancellationToken,
     /// Waits to be settled, by lane endpoint.
-    pub(super) unsettled: HashMap<String, Vec<Settle>>,
+    unsettled: HashMap<String, Vec<Settle>>,
+    /// Refused by the database for what they hold: tried again one by one.
+    stuck: Vec<Settle>,
+    stuck_until: Instant,
     /// Messages of each lease that are not yet settled.
-    pub(super) leases: HashMap<i64, usize>,
+    leases: HashMap<i64, usize>,
     /// A claim or its loading failed: the database may hold a lease that is not in `leases`.
-    pub(super) doubt: bool,
+    doubt: bool,
     /// No database call before this, after one that failed.
-    pub(super) retry_at: Option<Instant>,
-    pub(super) backoff: Duration,
+    retry_at: Option<Instant>,
+    backoff: Duration,
 }
 
 impl<'a> Session<'a> {
@@ -84,6 +92,7 @@ impl<'a> Session<'a> {
         summary: &'a mut Summary,
     ) -> Result<Session<'a>, Error> {
         let config = &relay.config;
+        let destinations = Destinations::new(&relay.endpoints, &relay.routes, config.memory)?;
         let sent = Instant::now();
         let me = store
             .register(&config.name, &relay.digest, config.lease)
@@ -104,7 +113,6 @@ impl<'a> Session<'a> {
         };
         let reaped = CancellationToken::new();
         tasks.spawn(renewal.run(reaped.clone()));
-        let destinations = Destinations::new(&relay.endpoints, &relay.routes, config.memory)?;
         Ok(Session {
             relay,
             store,
@@ -127,6 +135,8 @@ impl<'a> Session<'a> {
             tasks,
             reaped,
             unsettled: HashMap::new(),
+            stuck: Vec::new(),
+            stuck_until: sent,
             leases: HashMap::new(),
             doubt: false,
             retry_at: None,
@@ -164,6 +174,7 @@ impl<'a> Session<'a> {
     async fn turn(&mut self) -> Result<(), Ended> {
         self.collect();
         self.settle().await;
+        self.settle_stuck().await;
         if self.doubt && self.may_call() {
             self.recover().await?;
         }
@@ -279,7 +290,7 @@ impl<'a> Session<'a> {
     }
 
     /// Decides what follows from a finished delivery.
-    pub(super) fn take(&mut self, finished: Finished) {
+    fn take(&mut self, finished: Finished) {
         let Finished {
             endpoint,
             mut delivery,
@@ -346,7 +357,7 @@ impl<'a> Session<'a> {
     }
 
     /// Takes in all that has finished by now.
-    pub(super) fn collect(&mut self) {
+    fn collect(&mut self) {
         while let Ok(finished) = self.inbox.try_recv() {
             self.take(finished);
         }
@@ -357,82 +368,6 @@ impl<'a> Session<'a> {
                 tracing::error!(%error, "a task panicked; its message is tried again, its neighbours go on");
             }
         }
-    }
-
-    // === looking around ===
-
-    /// Takes the messages of relays that are dead. What fails is seen again at the next beat.
-    async fn reap(&mut self) {
-        let mut reaped = BTreeSet::new();
-        while let Ok(peer) = self.dead.try_recv() {
-            if !self.may_call() || !reaped.insert(peer.relay) {
-                continue;
-            }
-            match self
-                .store
-                .reap(peer.relay, peer.beat, self.relay.config.max_lost)
-                .await
-            {
-                Ok(done) if done.reaped => tracing::warn!(
-                    dead.relay = %peer.relay, dead.name = %peer.name, messages = done.lost, dead_letters = done.dead,
-                    "a relay has not renewed its leases for a whole lease time: its messages are due again"
-                ),
-                Ok(_) => {}
-                Err(error) => self.failed("reap", &error),
-            }
-        }
-    }
-
-    /// Lists the lanes that hold rows.
-    async fn discover(&mut self) {
-        let started = Instant::now();
-        let found = match self.store.discover().await {
-            Ok(found) => found,
-            Err(error) => return self.failed("discover", &error),
-        };
-        let now = Instant::now();
-        self.next_discovery =
-            next_discovery(now, self.relay.config.poll, now.duration_since(started));
-
-        let (routed, unrouted): (Vec<_>, Vec<_>) = found
-            .into_iter()
-            .partition(|found| self.destinations.of(&found.lane).is_some());
-        let unrouted: BTreeSet<Lane> = unrouted.into_iter().map(|found| found.lane).collect();
-        for lane in unrouted.difference(self.unrouted) {
-            tracing::warn!(
-                topic = lane.topic,
-                "no route for this topic: its messages are kept until there is one"
-            );
-        }
-        *self.unrouted = unrouted;
-        self.idle = !routed.iter().any(|found| {
-            (found.ready || found.due.is_some_and(|due| due.is_zero()))
-                && !self.lanes.is_paused(&found.lane)
-        });
-        let fresh = self.lanes.found(routed, now);
-        if !fresh.is_empty()
-            && let Err(error) = self.store.add_lanes(&fresh).await
-        {
-            // Claims find no lane to lock and say busy; the next start of this session adds them.
-            self.lanes.forget(&fresh);
-            return self.failed("add_lanes", &error);
-        }
-        self.succeeded();
-    }
-
-    /// When there is something to do next, if nothing finishes before.
-    fn wake(&self) -> Instant {
-        if let Some(at) = self.retry_at {
-            return at;
-        }
-        if !self.desk.lifeline.may_start() {
-            // The renewal is late; what it needs is time.
-            return Instant::now() + self.relay.config.lease / 20;
-        }
-        let look = self
-            .lanes
-            .next_look(|lane| self.destinations.room(lane).is_some());
-        look.map_or(self.next_discovery, |look| look.min(self.next_discovery))
     }
 }
 

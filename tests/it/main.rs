@@ -7,11 +7,18 @@
 )]
 
 mod claim;
+mod cli;
 mod contract;
+mod delivery;
 mod lab;
+mod layers;
+mod loss;
 mod migrate;
+mod outage;
 mod outbox;
+mod patience;
 mod reap;
+mod relays;
 mod settle;
 mod smoke;
 mod support;

@@ -63,10 +63,16 @@ pub(crate) fn verdict(lease: i64, id: Uuid, settlement: Settlement) -> Settle {
     let outcome = match settlement {
         Settlement::Delivered => Some(answer(Class::Success, 200, None)),
         Settlement::Retry(_) => Some(answer(Class::Unavailable, 503, Some("503"))),
+        Settlement::PutOff(_) => Some(answer(Class::Unavailable, 429, Some("429"))),
         Settlement::Dead(_) => Some(answer(Class::Rejected, 422, Some("422"))),
         Settlement::Release => None,
     };
     Settle {
+        lane: Lane {
+            topic: String::new(),
+            endpoint: String::new(),
+        },
+        key: None,
         lease,
         id,
         generation: 0,

@@ -20,6 +20,12 @@ use tokio::{
 };
 use tokio_postgres::{Client, NoTls, error::SqlState};
 
+pub(crate) mod binary;
+pub(crate) mod proxy;
+pub(crate) mod relay;
+pub(crate) mod rows;
+pub(crate) mod scene;
+
 /// Names the variable with the superuser's URL of the server.
 const SERVER: &str = "OUTBOX_TEST_POSTGRES_URL";
 

@@ -1,53 +1,10 @@
-//! When the database does not answer, and how a session ends.
+//! How a session ends: drained when it was stopped, given up when its registration is void.
 
-use std::time::Duration;
-
-use rand::RngExt;
 use tokio::time::Instant;
 
-use super::session::{Ended, Session};
-use crate::store::Error;
+use super::{Ended, Session};
 
 impl Session<'_> {
-    pub(super) fn may_call(&self) -> bool {
-        self.retry_at.is_none_or(|at| Instant::now() >= at)
-    }
-
-    pub(super) fn succeeded(&mut self) {
-        if self.retry_at.take().is_some() {
-            tracing::info!("the database answers again");
-        }
-        self.backoff = Duration::ZERO;
-    }
-
-    pub(super) fn failed(&mut self, what: &str, error: &Error) {
-        self.backoff = (self.backoff * 2).clamp(Duration::from_millis(100), Duration::from_secs(5));
-        let wait = self.backoff.mul_f64(self.rng.random_range(0.5..1.0));
-        tracing::warn!(what, %error, unsettled = self.unsettled.values().map(Vec::len).sum::<usize>(), "the database failed, trying again");
-        self.retry_at = Some(Instant::now() + wait);
-    }
-
-    /// Gives back what a claim of unknown end may have taken.
-    pub(super) async fn recover(&mut self) -> Result<(), Ended> {
-        let known: Vec<i64> = self.leases.keys().copied().collect();
-        match self.store.recover(self.me.relay, &known).await {
-            Ok(Some(session)) => {
-                self.me.session = session;
-                self.doubt = false;
-                self.succeeded();
-                Ok(())
-            }
-            Ok(None) => {
-                tracing::error!(relay = %self.me.relay, "this relay was taken for dead and reaped: registering anew");
-                Err(self.give_up().await)
-            }
-            Err(error) => {
-                self.failed("recover", &error);
-                Ok(())
-            }
-        }
-    }
-
     /// SIGTERM: what was not started is given back at once; what is in flight may finish within the grace period.
     pub(super) async fn drain(mut self) -> Ended {
         let deadline = Instant::now() + self.relay.config.grace;
@@ -57,12 +14,12 @@ impl Session<'_> {
             in_flight = self.leases.values().sum::<usize>(),
             "stopping: no more claims"
         );
-        while !self.leases.is_empty() {
+        while self.unfinished() {
             if self.may_call() {
                 self.collect();
                 self.settle().await;
             }
-            if self.leases.is_empty() {
+            if !self.unfinished() {
                 break;
             }
             let wake = self.retry_at.unwrap_or(deadline).min(deadline);
@@ -86,6 +43,8 @@ impl Session<'_> {
         }
         self.end_tasks().await;
         self.settle().await;
+        self.stuck_until = Instant::now();
+        self.settle_stuck().await;
         if let Err(error) = self.store.deregister(self.me.relay).await {
             tracing::warn!(%error, "could not deregister: the other relays will take what is left after a lease time");
         }
@@ -102,6 +61,11 @@ impl Session<'_> {
             tracing::warn!(%error, "could not give back the leases: they end when this relay is reaped");
         }
         Ended::Anew
+    }
+
+    /// Whether there is something that time may bring to an end.
+    fn unfinished(&self) -> bool {
+        self.leases.values().sum::<usize>() > self.stuck.len()
     }
 
     async fn end_tasks(&mut self) {

@@ -1,10 +1,10 @@
 //! The end of a row's way: what was decided is written down, in batches.
 
-use std::{collections::BTreeSet, slice};
+use std::collections::BTreeSet;
 
 use tokio::time::Instant;
 
-use super::session::Session;
+use super::Session;
 use crate::{
     message::{Class, Settlement},
     store::{Error, Settle},
@@ -28,38 +28,11 @@ impl Session<'_> {
         }
     }
 
-    /// Returns what could not be settled.
-    async fn settle_batch(
+    pub(super) async fn settle_once(
         &mut self,
         lane_endpoint: &str,
-        batch: Vec<Settle>,
-    ) -> Result<(), Vec<Settle>> {
-        match self.settle_once(lane_endpoint, &batch).await {
-            Ok(()) => Ok(()),
-            Err(error) if error.is_data() && batch.len() > 1 => {
-                // One row that the database can't take must not hold up the others.
-                let mut rest = Vec::new();
-                for settle in batch {
-                    let one = slice::from_ref(&settle);
-                    if let Err(error) = self.settle_once(lane_endpoint, one).await {
-                        tracing::error!(message.id = %settle.id, %error, "this message could not be settled, trying again");
-                        rest.push(settle);
-                    }
-                }
-                if rest.is_empty() {
-                    return Ok(());
-                }
-                self.failed("settle", &error);
-                Err(rest)
-            }
-            Err(error) => {
-                self.failed("settle", &error);
-                Err(batch)
-            }
-        }
-    }
-
-    async fn settle_once(&mut self, lane_endpoint: &str, batch: &[Settle]) -> Result<(), Error> {
+        batch: &[Settle],
+    ) -> Result<(), Error> {
         let name = &self.relay.config.name;
         let report = self
             .store

@@ -1,0 +1,111 @@
+//! What a session does when the database does not answer, or refuses a row.
+//!
+//! It waits, a little longer each time, and forgets nothing. A row that is refused holds up none of the others.
+
+use std::time::Duration;
+
+use rand::RngExt;
+use tokio::time::Instant;
+
+use super::{Ended, Session};
+use crate::store::Settle;
+
+/// So many messages may be stuck before nothing is claimed any more, or memory would fill.
+const STUCK: usize = 1000;
+
+/// What is stuck is tried again so often.
+const STUCK_WAIT: Duration = Duration::from_secs(2);
+
+impl Session<'_> {
+    pub(super) fn may_call(&self) -> bool {
+        self.retry_at.is_none_or(|at| Instant::now() >= at)
+    }
+
+    pub(super) fn succeeded(&mut self) {
+        if self.retry_at.take().is_some() {
+            tracing::info!("the database answers again");
+        }
+        self.backoff = Duration::ZERO;
+    }
+
+    pub(super) fn failed(&mut self, what: &str, error: &crate::store::Error) {
+        self.backoff = (self.backoff * 2).clamp(Duration::from_millis(100), Duration::from_secs(5));
+        let wait = self.backoff.mul_f64(self.rng.random_range(0.5..1.0));
+        tracing::warn!(what, %error, unsettled = self.unsettled.values().map(Vec::len).sum::<usize>(), "the database failed, trying again");
+        self.retry_at = Some(Instant::now() + wait);
+    }
+
+    /// Gives back what a claim of unknown end may have taken.
+    pub(super) async fn recover(&mut self) -> Result<(), Ended> {
+        let known: Vec<i64> = self.leases.keys().copied().collect();
+        match self.store.recover(self.me.relay, &known).await {
+            Ok(Some(session)) => {
+                self.me.session = session;
+                self.doubt = false;
+                self.succeeded();
+                Ok(())
+            }
+            Ok(None) => {
+                tracing::error!(relay = %self.me.relay, "this relay was taken for dead and reaped: registering anew");
+                Err(self.give_up().await)
+            }
+            Err(error) => {
+                self.failed("recover", &error);
+                Ok(())
+            }
+        }
+    }
+
+    // === when it refuses a row ===
+
+    /// Returns what could not be settled, but for what is stuck.
+    pub(super) async fn settle_batch(
+        &mut self,
+        lane_endpoint: &str,
+        batch: Vec<Settle>,
+    ) -> Result<(), Vec<Settle>> {
+        match self.settle_once(lane_endpoint, &batch).await {
+            Ok(()) => Ok(()),
+            Err(error) if error.is_data() && self.stuck.len() < STUCK => {
+                // One row that the database can't take must not hold up the others.
+                let mut batch = batch.into_iter();
+                while let Some(settle) = batch.next() {
+                    let one = std::slice::from_ref(&settle);
+                    match self.settle_once(lane_endpoint, one).await {
+                        Ok(()) => {}
+                        Err(error) if error.is_data() => {
+                            tracing::error!(message.id = %settle.id, %error, "this message could not be settled, trying again");
+                            self.stuck.push(settle);
+                        }
+                        Err(error) => {
+                            self.failed("settle", &error);
+                            return Err(std::iter::once(settle).chain(batch).collect());
+                        }
+                    }
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.failed("settle", &error);
+                Err(batch)
+            }
+        }
+    }
+
+    /// Tries again what is stuck, from time to time.
+    pub(super) async fn settle_stuck(&mut self) {
+        let now = Instant::now();
+        if self.stuck.is_empty() || now < self.stuck_until {
+            return;
+        }
+        self.stuck_until = now + STUCK_WAIT;
+        for settle in std::mem::take(&mut self.stuck) {
+            let lane_endpoint = settle.lane.endpoint.clone();
+            if !self.may_call() {
+                self.stuck.push(settle);
+            } else if let Err(rest) = self.settle_batch(&lane_endpoint, vec![settle]).await {
+                self.stuck.extend(rest);
+            }
+        }
+    }
+}

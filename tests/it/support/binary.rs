@@ -1,0 +1,112 @@
+//! The built binary, as an operator runs it.
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::{self, ExitStatus, Output, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::{
+    process::{Child, Command},
+    time::timeout,
+};
+
+/// A directory of a test's own, removed with everything in it.
+pub(crate) struct Directory(PathBuf);
+
+/// A process that runs; it is killed when this is dropped.
+pub(crate) struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Directory {
+    pub(crate) fn new() -> Directory {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("outbox-relay-it-{}-{number}", process::id());
+        let path = std::env::temp_dir().join(name);
+        fs::create_dir_all(&path).unwrap();
+        Directory(path)
+    }
+
+    /// Writes a file and returns its path.
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// A configuration as the demo's: one endpoint, all topics, `more` at the top.
+    pub(crate) fn config(&self, url: &str, more: &str) -> PathBuf {
+        let text = format!(
+            "[relay]\nlease = \"2s\"\npoll = \"20ms\"\n{more}\n\
+             [[endpoints]]\nname = \"shop\"\nurl = \"{url}\"\nconcurrency = 4\nretry = {{ base = \"50ms\", cap = \"200ms\", max_attempts = 100 }}\n\n\
+             [[routes]]\ntopic = \"**\"\nto = [\"shop\"]\n"
+        );
+        self.write("relay.toml", &text)
+    }
+
+    /// Starts `outbox-relay run` under this name.
+    pub(crate) fn run(&self, config: &Path, database: &str, name: &str) -> Process {
+        let log = self.0.join(format!("{name}.log"));
+        let child = command(database)
+            .arg("run")
+            .arg("--config")
+            .arg(config)
+            .env("OUTBOX__RELAY__NAME", name)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(File::create(&log).unwrap())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        Process { child, log }
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+impl Process {
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id().unwrap()).unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+    }
+
+    /// What it ended with; panics if it doesn't end in time.
+    pub(crate) async fn end(&mut self, deadline: Duration) -> ExitStatus {
+        match timeout(deadline, self.child.wait()).await {
+            Ok(status) => status.unwrap(),
+            Err(_) => panic!("it runs on after {deadline:?}: {}", self.log()),
+        }
+    }
+
+    /// What it has logged so far.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+}
+
+/// The binary with this database, and nothing else of the environment that it would read.
+fn command(database: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_outbox-relay"));
+    command.env_remove("RUST_LOG").env("DATABASE_URL", database);
+    command
+}
+
+/// Runs a command to its end.
+pub(crate) async fn outbox_relay(database: &str, arguments: &[&str]) -> Output {
+    let run = command(database)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = timeout(Duration::from_secs(60), run).await;
+    output.expect("the command ends").unwrap()
+}
