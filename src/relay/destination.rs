@@ -97,6 +97,11 @@ impl<'a> Destinations<'a> {
         self.by_name.get(name)
     }
 
+    /// The name of the endpoint that a lane's messages go to.
+    pub(super) fn name(&self, lane: &Lane) -> Option<&str> {
+        self.of(lane).map(|destination| &*destination.name)
+    }
+
     /// The endpoint of a lane, and how many messages and bytes a claim may take for it; `None` if that is not worth it.
     pub(super) fn room(&self, lane: &Lane) -> Option<(Arc<str>, usize, usize)> {
         let destination = self.of(lane)?;

@@ -178,6 +178,18 @@ impl Lanes {
         }
     }
 
+    /// Lanes that go to the `same` paused endpoint wait together with the one that was told so: one claim a second asks for
+    /// all of them.
+    pub(super) fn pause_with(&mut self, lane: &Lane, same: impl Fn(&Lane) -> bool) {
+        let Some(look) = self.lanes.get(lane).map(|state| state.look) else {
+            return;
+        };
+        for (_, state) in self.lanes.iter_mut().filter(|(lane, _)| same(lane)) {
+            state.paused = true;
+            state.look = look;
+        }
+    }
+
     /// A row of this lane will be due after `delay`.
     pub(super) fn due_in(&mut self, lane: &Lane, delay: Duration, now: Instant) {
         if let Some(state) = self.lanes.get_mut(lane) {
@@ -387,6 +399,24 @@ mod tests {
         lanes.found(vec![found("a", true, None)], now);
         assert!(lanes.next(now, |_| true).is_none());
         assert!(lanes.next(now + PAUSED * 2, |_| true).is_some());
+    }
+
+    #[test]
+    fn lanes_of_one_paused_endpoint_are_asked_as_one() {
+        let now = Instant::now();
+        let mut lanes = lanes(&["a", "b", "other"], now);
+        let paused = claimed(ClaimState::Paused, false, false, 0);
+        tell(&mut lanes, "b", &paused, true, now);
+        lanes.pause_with(&lane("b"), |lane| lane.topic != "other");
+        lanes.found(vec![found("a", true, None)], now);
+        assert_eq!(lanes.next(now, |_| true), Some(lane("other")));
+        assert_eq!(lanes.next(now, |lane| lane.topic != "other"), None);
+        assert!(lanes.is_paused(&lane("a")) && !lanes.is_paused(&lane("other")));
+        assert!(
+            lanes
+                .next(now + PAUSED * 2, |lane| lane.topic == "a")
+                .is_some()
+        );
     }
 
     #[test]

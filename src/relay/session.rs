@@ -236,11 +236,11 @@ impl<'a> Session<'a> {
                 tracing::error!(relay = %self.me.relay, state = ?claimed.state, "this registration is void: registering anew");
                 return Err(self.give_up().await);
             }
-            ClaimState::Claimed
-            | ClaimState::Empty
-            | ClaimState::Busy
-            | ClaimState::Paused
-            | ClaimState::NotBefore => {}
+            ClaimState::Paused => {
+                let to = |lane: &Lane| self.destinations.name(lane);
+                self.lanes.pause_with(lane, |other| to(other) == to(lane));
+            }
+            ClaimState::Claimed | ClaimState::Empty | ClaimState::Busy | ClaimState::NotBefore => {}
         }
         let Some(lease) = claimed.lease else {
             return Ok(());

@@ -8,6 +8,7 @@
 
 mod cli;
 mod delivery;
+mod guest;
 mod lab;
 mod layers;
 mod loss;
