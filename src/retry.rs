@@ -108,7 +108,8 @@ impl Policy {
 
     /// What follows for `delivery` from `outcome`.
     ///
-    /// 410 is retried like any failure that may pass; that the endpoint is paused as well is the relay's affair.
+    /// 410 is retried like any failure that may pass; that the endpoint is paused as well is the relay's affair. An attempt
+    /// that we stopped ourselves counts, but is never the one after which a message is given up.
     pub fn settle(&self, delivery: &Delivery, outcome: &Outcome, rng: &mut impl Rng) -> Settlement {
         let attempt = delivery.attempts.saturating_add(1);
         let delay = match outcome.class {
@@ -133,6 +134,10 @@ impl Policy {
         };
         if delivery.expires_in.is_some_and(|left| left.is_zero()) {
             return Settlement::Dead(Reason::Expired);
+        }
+        // Nobody answered, for we stopped it: a shutdown must not be what kills a message.
+        if outcome.class == Class::Aborted {
+            return Settlement::Retry(delay);
         }
         if attempt >= self.max_attempts {
             return Settlement::Dead(Reason::Attempts);

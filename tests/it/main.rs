@@ -9,6 +9,7 @@
 mod cli;
 mod delivery;
 mod guest;
+mod isolation;
 mod lab;
 mod layers;
 mod loss;
