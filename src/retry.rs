@@ -148,7 +148,10 @@ impl Policy {
         }
     }
 
-    /// What follows for `delivery` from `outcome`. That the endpoint is paused as well, or put off, is the relay's affair.
+    /// What follows for `delivery` from `outcome`.
+    ///
+    /// That the endpoint is paused as well, or put off, is the relay's affair. An attempt that we stopped ourselves counts, but
+    /// is never the one after which a message is given up.
     pub fn settle(&self, delivery: &Delivery, outcome: &Outcome, rng: &mut impl Rng) -> Settlement {
         let attempt = delivery.attempts.saturating_add(1);
         let mut free = false;
@@ -162,10 +165,19 @@ impl Policy {
                 let waited = attempt.saturating_add(delivery.throttled);
                 self.backoff.delay(delivery.id, waited, rng)
             }
-            Action::Retry | Action::Pause => self.backoff.delay(delivery.id, attempt, rng),
+            Action::Retry => self.backoff.delay(delivery.id, attempt, rng),
+            Action::Pause => {
+                // It is the endpoint that wants nothing more, whatever the message.
+                free = true;
+                self.backoff.delay(delivery.id, attempt, rng)
+            }
         };
         if delivery.expires_in.is_some_and(|left| left.is_zero()) {
             return Settlement::Dead(Reason::Expired);
+        }
+        // Nobody answered, for we stopped it: a shutdown must not be what kills a message.
+        if outcome.class == Class::Aborted {
+            return Settlement::Retry(delay);
         }
         if delivery.age >= self.max_age {
             return Settlement::Dead(Reason::MaxAge);

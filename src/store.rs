@@ -8,6 +8,7 @@
 //! statement can be sent again, except a claim, which is undone by [`Store::recover`].
 
 mod connect;
+mod error;
 mod identity;
 mod migrate;
 mod statements;
@@ -24,6 +25,7 @@ use tokio_postgres::{
 use uuid::Uuid;
 
 pub use self::{
+    error::Error,
     migrate::{Migrated, SCHEMA_VERSION, script},
     statements::STATEMENTS,
     status::{COUNTED, DeadStatus, EndpointStatus, LaneStatus, RelayStatus, Status},
@@ -56,38 +58,6 @@ impl fmt::Debug for Config {
     }
 }
 
-/// What can go wrong between us and the database.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The configuration can't be used.
-    #[error("the database configuration can't be used: {0}")]
-    Config(String),
-    /// No connection.
-    #[error("can't connect to the database: {0}")]
-    Connect(String),
-    /// The server refused a statement, or the connection broke under it.
-    #[error("{statement}: {message}")]
-    Statement {
-        /// The file in `sql/` that holds the statement.
-        statement: &'static str,
-        /// The server's message with its SQLSTATE, or what happened to the connection.
-        message: String,
-        /// The SQLSTATE, where the server answered.
-        state: Option<String>,
-    },
-    /// No answer in time; the connection was given up.
-    #[error("{statement}: no answer from the database within {} s", .after.as_secs())]
-    Timeout {
-        /// The file in `sql/` that holds the statement.
-        statement: &'static str,
-        /// How long was waited.
-        after: Duration,
-    },
-    /// The database is not one that this relay may deliver from; the text says why and what to do.
-    #[error("{0}")]
-    Refused(String),
-}
-
 /// No statement of ours takes as long; the server gives up first (`statement_timeout` in `sql/begin.sql`).
 const PATIENCE: Duration = Duration::from_secs(35);
 
@@ -100,27 +70,6 @@ pub struct Store {
 }
 
 type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
-
-// === impl Error ===
-
-impl Error {
-    /// Whether the server refused what a row holds (as opposed to being away, busy or full): another row may pass. So does
-    /// a trigger that somebody added (`P0`).
-    pub fn is_data(&self) -> bool {
-        match self {
-            Error::Statement {
-                state: Some(state), ..
-            } => ["22", "23", "54", "P0"]
-                .iter()
-                .any(|class| state.starts_with(class)),
-            Error::Statement { state: None, .. }
-            | Error::Config(_)
-            | Error::Connect(_)
-            | Error::Timeout { .. }
-            | Error::Refused(_) => false,
-        }
-    }
-}
 
 // === impl Store ===
 
@@ -393,8 +342,24 @@ impl Store {
         })
     }
 
-    /// Stops deliveries to an endpoint, for all relays. Returns whether it was running.
-    pub async fn pause(&self, endpoint: &str, reason: &str, by: &str) -> Result<bool, Error> {
+    /// No relay claims for this endpoint for so long.
+    pub async fn put_off(&self, endpoint: &str, wait: Duration) -> Result<(), Error> {
+        let seconds = wait.as_secs_f64();
+        self.call(
+            sql::PUT_OFF,
+            &[(&endpoint, Type::TEXT), (&seconds, Type::FLOAT8)],
+        )
+        .await
+        .map(drop)
+    }
+
+    /// Stops deliveries to an endpoint, for all relays. Returns whether it was running; `None`: there is no such endpoint.
+    pub async fn pause(
+        &self,
+        endpoint: &str,
+        reason: &str,
+        by: &str,
+    ) -> Result<Option<bool>, Error> {
         let row = self
             .one(
                 sql::PAUSE,
@@ -408,8 +373,8 @@ impl Store {
         Ok(row.get("changed"))
     }
 
-    /// Lets deliveries to an endpoint go on. Returns whether it was paused.
-    pub async fn resume(&self, endpoint: &str) -> Result<bool, Error> {
+    /// Lets deliveries to an endpoint go on. Returns whether it was paused; `None`: there is no such endpoint.
+    pub async fn resume(&self, endpoint: &str) -> Result<Option<bool>, Error> {
         Ok(self
             .one(sql::RESUME, &[(&endpoint, Type::TEXT)])
             .await?

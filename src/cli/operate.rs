@@ -216,25 +216,39 @@ fn print_status(status: &Status) {
 }
 
 pub(super) async fn pause(store: &Store, endpoint: &str, reason: &str) -> Result<(), Failure> {
-    let changed = store.pause(endpoint, reason, "operator").await?;
-    println!(
-        "{endpoint}: {}",
-        if changed {
-            "paused"
-        } else {
-            "was paused already"
-        }
-    );
+    match store.pause(endpoint, reason, "operator").await? {
+        Some(true) => println!("{endpoint}: paused"),
+        Some(false) => println!("{endpoint}: was paused already"),
+        None => return Err(unknown(store, endpoint).await?),
+    }
     Ok(())
 }
 
 pub(super) async fn resume(store: &Store, endpoint: &str) -> Result<(), Failure> {
-    let changed = store.resume(endpoint).await?;
-    println!(
-        "{endpoint}: {}",
-        if changed { "goes on" } else { "was not paused" }
-    );
+    match store.resume(endpoint).await? {
+        Some(true) => println!("{endpoint}: goes on"),
+        Some(false) => println!("{endpoint}: was not paused"),
+        None => return Err(unknown(store, endpoint).await?),
+    }
     Ok(())
+}
+
+async fn unknown(store: &Store, endpoint: &str) -> Result<Failure, Failure> {
+    let known: Vec<String> = store
+        .status()
+        .await?
+        .endpoints
+        .into_iter()
+        .map(|known| known.endpoint)
+        .collect();
+    let known = if known.is_empty() {
+        "none".into()
+    } else {
+        known.join(", ")
+    };
+    Ok(Failure::Other(format!(
+        "there is no endpoint {endpoint:?}; those that a relay ever had: {known}"
+    )))
 }
 
 /// A duration for people: its two largest units.

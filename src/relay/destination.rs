@@ -20,6 +20,7 @@ use super::renewal::Lifeline;
 use crate::{
     delivery::{Client, ClientError, Endpoint},
     message::{Class, Delivery, Lane, Outcome},
+    retry::Action,
     route::{Order, Routes},
 };
 
@@ -34,7 +35,7 @@ pub(super) struct Destinations<'a> {
 
 /// An endpoint and what of it is in use.
 pub(super) struct Destination {
-    pub(super) endpoint: Endpoint,
+    pub(super) endpoint: Arc<Endpoint>,
     name: Arc<str>,
     client: Client,
     slots: Arc<Semaphore>,
@@ -44,6 +45,10 @@ pub(super) struct Destination {
     bytes: usize,
     /// How many bytes may be held; one message more is always let in.
     budget: usize,
+    /// Closed until then, as far as this relay knows; tasks that have not started give their message back.
+    gate: watch::Sender<Instant>,
+    /// It is closed because somebody paused it.
+    paused: bool,
 }
 
 /// What a task came to.
@@ -110,10 +115,25 @@ impl<'a> Destinations<'a> {
     }
 
     /// The endpoint of a lane, and how many messages and bytes a claim may take for it; `None` if that is not worth it.
-    pub(super) fn room(&self, lane: &Lane) -> Option<(Arc<str>, usize, usize)> {
-        let destination = self.of(lane)?;
+    pub(super) fn room(&self, lane: &Lane, now: Instant) -> Option<(Arc<str>, usize, usize)> {
+        let destination = self
+            .of(lane)
+            .filter(|destination| *destination.gate.borrow() <= now)?;
         let (messages, bytes) = destination.room()?;
         Some((destination.name.clone(), messages, bytes))
+    }
+
+    /// When the next closed endpoint is to be asked again.
+    pub(super) fn next_opening(&self, now: Instant) -> Option<Instant> {
+        let gates = self
+            .by_name
+            .values()
+            .map(|destination| *destination.gate.borrow());
+        gates.filter(|until| *until > now).min()
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Destination> {
+        self.by_name.get(name)
     }
 
     pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Destination> {
@@ -132,7 +152,9 @@ impl Destination {
             held: 0,
             bytes: 0,
             budget,
-            endpoint,
+            gate: watch::channel(Instant::now()).0,
+            paused: false,
+            endpoint: Arc::new(endpoint),
         })
     }
 
@@ -182,13 +204,36 @@ impl Destination {
                 finished: desk.finished.clone(),
                 left,
             };
+            let gate = self.gate.subscribe();
+            let work = (self.client.clone(), self.endpoint.clone());
             tasks.spawn(deliver(
                 ticket,
-                self.client.clone(),
+                work,
                 self.slots.clone(),
+                gate,
                 desk.clone(),
             ));
         }
+    }
+
+    /// Nothing more is started until then. It does not shorten a longer wait.
+    pub(super) fn close(&mut self, until: Instant, paused: bool) {
+        self.paused = paused;
+        self.gate.send_if_modified(|gate| {
+            let later = until > *gate;
+            *gate = until.max(*gate);
+            later
+        });
+    }
+
+    /// The endpoint lets deliveries through.
+    pub(super) fn opened(&mut self) {
+        self.paused = false;
+    }
+
+    /// Whether the endpoint was paused when it was asked last.
+    pub(super) fn is_paused(&self) -> bool {
+        self.paused
     }
 
     /// A message is finished: its place and its bytes are free.
@@ -203,7 +248,13 @@ fn size(delivery: &Delivery) -> usize {
 }
 
 /// The way of one message, and of those that follow it under its key: a slot, one request, a report.
-async fn deliver(mut ticket: Ticket, client: Client, slots: Arc<Semaphore>, mut desk: Desk) {
+async fn deliver(
+    mut ticket: Ticket,
+    (client, endpoint): (Client, Arc<Endpoint>),
+    slots: Arc<Semaphore>,
+    gate: watch::Receiver<Instant>,
+    mut desk: Desk,
+) {
     while let Some(report) = ticket.left.front_mut() {
         let _slot = tokio::select! {
             biased;
@@ -216,7 +267,7 @@ async fn deliver(mut ticket: Ticket, client: Client, slots: Arc<Semaphore>, mut 
             .delivery
             .expires_in
             .is_some_and(|left| now >= report.loaded + left);
-        if expired || !desk.lifeline.may_start() {
+        if expired || *gate.borrow() > now || !desk.lifeline.may_start() {
             return;
         }
         report.started = Some(now);
@@ -225,7 +276,7 @@ async fn deliver(mut ticket: Ticket, client: Client, slots: Arc<Semaphore>, mut 
             // Another relay may deliver it from now on.
             () = desk.lifeline.cut() => return,
         };
-        let delivered = outcome.class == Class::Success;
+        let delivered = endpoint.retry.action(&outcome) == Action::Success;
         report.outcome = Some(outcome);
         ticket.report();
         if !delivered {

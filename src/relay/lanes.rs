@@ -24,9 +24,6 @@ const SHARE: u32 = 20;
 /// After a claim that brought something from a lane that is dry now, it is asked again so soon.
 const SOON: Duration = Duration::from_millis(5);
 
-/// An endpoint that is paused is asked again so often.
-const PAUSED: Duration = Duration::from_secs(1);
-
 /// All lanes that were ever seen to hold rows.
 #[derive(Debug)]
 pub(super) struct Lanes {
@@ -55,8 +52,6 @@ struct State {
     swept: bool,
     /// How long to wait after a dry claim.
     wait: Duration,
-    /// The last claim said that the endpoint is paused.
-    paused: bool,
     /// Keys that a settle opened since the last claim at the floors.
     open_keys: BTreeSet<String>,
 }
@@ -93,9 +88,6 @@ impl Lanes {
                 fresh.push(lane.clone());
                 State::new(now)
             });
-            if state.paused {
-                continue;
-            }
             if state.look.is_none_or(|look| look > at) {
                 state.look = Some(at);
             }
@@ -175,7 +167,6 @@ impl Lanes {
         let Some(state) = self.lanes.get_mut(lane) else {
             return;
         };
-        state.paused = claimed.state == ClaimState::Paused;
         match claimed.state {
             ClaimState::Claimed | ClaimState::Empty => {
                 if sweep {
@@ -185,16 +176,8 @@ impl Lanes {
                 }
             }
             ClaimState::Busy => state.look = Some(now + SOON.mul_f64(0.5 + jitter)),
-            ClaimState::Paused => {
-                state.wanted = false;
-                state.cursor = None;
-                state.look = Some(now + PAUSED.mul_f64(0.5 + jitter));
-            }
-            ClaimState::NotBefore => {
-                let at = far(now, claimed.next_due.unwrap_or(PAUSED));
-                state.look = Some(at);
-                state.next_sweep = at;
-            }
+            // The endpoint is closed: there is no room for its lanes until it is asked again.
+            ClaimState::Paused | ClaimState::NotBefore => state.look = Some(now),
             // The caller registers anew, and with that forgets all of this.
             ClaimState::RelayGone | ClaimState::OtherSession | ClaimState::OtherEpoch => {}
         }
@@ -204,9 +187,7 @@ impl Lanes {
     pub(super) fn open(&mut self, lane: &Lane, key: String, now: Instant) {
         if let Some(state) = self.lanes.get_mut(lane) {
             state.open_keys.insert(key);
-            if !state.paused {
-                state.look = Some(now);
-            }
+            state.look = Some(now);
         }
     }
 
@@ -214,15 +195,10 @@ impl Lanes {
     pub(super) fn due_in(&mut self, lane: &Lane, delay: Duration, now: Instant) {
         if let Some(state) = self.lanes.get_mut(lane) {
             let at = far(now, delay);
-            if state.look.is_none_or(|look| look > at) && !state.paused {
+            if state.look.is_none_or(|look| look > at) {
                 state.look = Some(at);
             }
         }
-    }
-
-    /// Whether the endpoint of this lane was paused when it was asked last.
-    pub(super) fn is_paused(&self, lane: &Lane) -> bool {
-        self.lanes.get(lane).is_some_and(|state| state.paused)
     }
 
     /// When the next lane among those that `fits` is to be asked.
@@ -244,14 +220,13 @@ impl State {
             owed: Duration::ZERO,
             swept: false,
             wait: SOON,
-            paused: false,
             open_keys: BTreeSet::new(),
         }
     }
 
     /// When this lane is to be asked next, at its floors or by a sweep.
     fn look(&self) -> Option<Instant> {
-        let pending = !self.paused && (self.cursor.is_some() || self.wanted);
+        let pending = self.cursor.is_some() || self.wanted;
         let sweep = pending.then_some(self.next_sweep);
         match (self.look, sweep) {
             (Some(look), Some(sweep)) => Some(look.min(sweep)),

@@ -1,6 +1,6 @@
 //! Keeps this relay's leases, and watches the other relays.
 //!
-//! Model: one beat every quarter of the lease time, on a connection of its own, whatever is in flight. The lease has nothing
+//! Model: one beat every fifth of the lease time, on a connection of its own, whatever is in flight. The lease has nothing
 //! to do with the length of a request.
 //! Authority: the [`Lifeline`]. It is good until a lease time after the last beat that is known to be committed, counted
 //! from before the beat was sent, so it ends here before anybody else may take the leases.
@@ -77,7 +77,7 @@ impl Renewal {
     pub(super) async fn run(self, reaped: CancellationToken) {
         let _reaped = reaped.drop_guard();
         let mut watch = Watch::new(self.lease);
-        let mut tick = time::interval(self.lease / 4);
+        let mut tick = time::interval(self.lease / 5);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut failures = 0_u32;
         loop {

@@ -3,10 +3,12 @@
 mod end;
 mod look;
 mod outage;
+mod put_off;
 mod settle;
 
 use std::{
     collections::{BTreeSet, HashMap},
+    sync::Arc,
     time::Duration,
 };
 
@@ -18,6 +20,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+use self::put_off::PutOff;
 use super::{
     Error, Relay, Summary,
     destination::{Desk, Destinations, Finished},
@@ -34,6 +37,12 @@ const CHAIN: i32 = 8;
 
 /// So many claims between two settles, or finished outcomes would wait behind a thousand lanes.
 const CLAIMS: usize = 8;
+
+/// An endpoint that is paused is asked again so often.
+const PAUSED: Duration = Duration::from_secs(1);
+
+/// One that wants to be left alone for longer is asked again after this: somebody may have changed that.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// How a session ended.
 pub(super) enum Ended {
@@ -72,6 +81,8 @@ pub(super) struct Session<'a> {
     /// Refused by the database for what they hold: tried again one by one.
     stuck: Vec<Settle>,
     stuck_until: Instant,
+    /// Endpoints that asked to be left alone until then, and when the other relays were told.
+    put_off: HashMap<Arc<str>, PutOff>,
     /// Messages of each lease that are not yet settled.
     leases: HashMap<i64, usize>,
     /// A claim or its loading failed: the database may hold a lease that is not in `leases`.
@@ -137,6 +148,7 @@ impl<'a> Session<'a> {
             unsettled: HashMap::new(),
             stuck: Vec::new(),
             stuck_until: sent,
+            put_off: HashMap::new(),
             leases: HashMap::new(),
             doubt: false,
             retry_at: None,
@@ -151,7 +163,7 @@ impl<'a> Session<'a> {
             if stop.is_cancelled() {
                 return self.drain().await;
             }
-            if self.relay.until_empty && self.idle && self.leases.is_empty() {
+            if self.relay.until_empty && self.idle && !self.unfinished() {
                 return self.drain().await;
             }
             if self.may_call()
@@ -175,6 +187,7 @@ impl<'a> Session<'a> {
         self.collect();
         self.settle().await;
         self.settle_stuck().await;
+        self.tell_put_off().await;
         if self.doubt && self.may_call() {
             self.recover().await?;
         }
@@ -189,7 +202,7 @@ impl<'a> Session<'a> {
             let now = Instant::now();
             let Some(lane) = self
                 .lanes
-                .next(now, |lane| self.destinations.room(lane).is_some())
+                .next(now, |lane| self.destinations.room(lane, now).is_some())
             else {
                 break;
             };
@@ -202,12 +215,12 @@ impl<'a> Session<'a> {
 
     /// Takes what is due in a lane, and starts its requests.
     async fn claim(&mut self, lane: &Lane) -> Result<(), Ended> {
-        let Some((name, messages, bytes)) = self.destinations.room(lane) else {
+        let started = Instant::now();
+        let Some((name, messages, bytes)) = self.destinations.room(lane, started) else {
             return Ok(());
         };
         let order = self.destinations.order(lane);
         let limit = messages.clamp(1, self.relay.config.batch);
-        let started = Instant::now();
         let Start {
             floors,
             sweep,
@@ -247,11 +260,16 @@ impl<'a> Session<'a> {
                 tracing::error!(relay = %self.me.relay, state = ?claimed.state, "this registration is void: registering anew");
                 return Err(self.give_up().await);
             }
-            ClaimState::Claimed
-            | ClaimState::Empty
-            | ClaimState::Busy
-            | ClaimState::Paused
-            | ClaimState::NotBefore => {}
+            ClaimState::Paused => self.close(&name, now + PAUSED.mul_f64(0.5 + jitter), true),
+            ClaimState::NotBefore => {
+                let wait = claimed.next_due.unwrap_or(PAUSED).min(LONGEST_WAIT);
+                self.close(&name, now + wait, false);
+            }
+            ClaimState::Claimed | ClaimState::Empty | ClaimState::Busy => {
+                if let Some(destination) = self.destinations.get_mut(&name) {
+                    destination.opened();
+                }
+            }
         }
         let Some(lease) = claimed.lease else {
             return Ok(());
@@ -319,6 +337,14 @@ impl<'a> Session<'a> {
         let attempt = delivery.attempt();
         if let Some(outcome) = &outcome {
             tell(&endpoint, &delivery, outcome, &settlement);
+            let hint = destination.endpoint.retry.hint(outcome);
+            if !hint.is_zero() {
+                destination.close(now + hint, false);
+                self.put_off
+                    .entry(endpoint.clone())
+                    .or_default()
+                    .ask(now + hint);
+            }
         }
         let lane = Lane {
             topic: delivery.topic,
@@ -354,6 +380,13 @@ impl<'a> Session<'a> {
             .entry(lane_endpoint)
             .or_default()
             .push(settle);
+    }
+
+    /// Nothing more is started for this endpoint until then.
+    fn close(&mut self, endpoint: &str, until: Instant, paused: bool) {
+        if let Some(destination) = self.destinations.get_mut(endpoint) {
+            destination.close(until, paused);
+        }
     }
 
     /// Takes in all that has finished by now.

@@ -66,7 +66,7 @@ fn each_class_has_its_settlement() {
         (Class::Redirect, "retry"),
         (Class::Unavailable, "retry"),
         (Class::Misconfigured, "retry"),
-        (Class::Gone, "retry"),
+        (Class::Gone, "put_off"),
         (Class::Proxy, "retry"),
         (Class::Dns, "retry"),
         (Class::Connect, "retry"),

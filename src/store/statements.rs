@@ -32,6 +32,7 @@ statements! {
     OBSERVE = "observe",
     PAUSE = "pause",
     PRESENT = "present",
+    PUT_OFF = "put_off",
     REAP = "reap",
     RECOVER = "recover",
     REGISTER = "register",

@@ -70,11 +70,25 @@ async fn a_paused_endpoint_is_not_claimed_for() {
     let outbox = Outbox::new().await;
     let me = outbox.relay().await;
     outbox.insert("'k', null::timestamptz").await;
-    assert!(outbox.store.pause("e", "moving", "me").await.unwrap());
-    assert!(!outbox.store.pause("e", "again", "me").await.unwrap());
+    assert_eq!(
+        outbox
+            .store
+            .pause("mistyped", "moving", "me")
+            .await
+            .unwrap(),
+        None
+    );
+    assert_eq!(
+        outbox.store.pause("e", "moving", "me").await.unwrap(),
+        Some(true)
+    );
+    assert_eq!(
+        outbox.store.pause("e", "again", "me").await.unwrap(),
+        Some(false)
+    );
     assert_eq!(outbox.claim(&me, &take(1)).await.state, ClaimState::Paused);
-    assert!(outbox.store.resume("e").await.unwrap());
-    assert!(!outbox.store.resume("e").await.unwrap());
+    assert_eq!(outbox.store.resume("e").await.unwrap(), Some(true));
+    assert_eq!(outbox.store.resume("e").await.unwrap(), Some(false));
     outbox.lease(&me, &take(1)).await;
 }
 

@@ -105,6 +105,7 @@ async fn until_empty_delivers_what_is_due_and_leaves_what_is_not() {
         .endpoints
         .push(endpoint("closed", &receiver.url("/closed")));
     relay.routes = routes(&[("order.*", "shop"), ("closed", "closed")]);
+    database.store().add_endpoints(&["closed"]).await.unwrap();
     database
         .store()
         .pause("closed", "a test", "me")

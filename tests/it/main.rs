@@ -10,6 +10,8 @@ mod claim;
 mod cli;
 mod contract;
 mod delivery;
+mod guest;
+mod isolation;
 mod lab;
 mod layers;
 mod loss;

@@ -15,6 +15,7 @@ use crate::support::{
     database, eventually,
     relay::{LEASE, Running, endpoint, relay, routes, start},
     rows::{SOON, all_settled, assert_nothing_left, count, insert, insert_one, one, outcomes},
+    scene::Scene,
 };
 
 const NO_BODIES: Options = Options {
@@ -301,4 +302,18 @@ async fn a_relay_whose_grace_period_is_over_ends_with_success_and_keeps_the_rows
         count(&client, "attempts where outcome = 'aborted'").await,
         4
     );
+}
+
+#[tokio::test]
+async fn a_shutdown_makes_no_dead_letter_of_a_message_on_its_last_attempt() {
+    let scene = Scene::new(|_| Reply::never()).await;
+    insert(&scene.client, "t", 1).await;
+    let mut relay = scene.relay();
+    relay.config.grace = Duration::ZERO;
+    relay.endpoints[0].retry.max_attempts = 1;
+    let relay = start(relay);
+    scene.receiver.wait_for(1, SOON).await.unwrap();
+    relay.stop().await;
+    assert_eq!(count(&scene.client, "dead_letters").await, 0);
+    assert_eq!(count(&scene.client, "messages where attempts = 1").await, 1);
 }

@@ -254,18 +254,21 @@ fn a_sweep_that_brings_something_goes_on_at_once() {
 }
 
 #[test]
-fn a_paused_lane_is_left_alone_though_rows_are_found() {
+fn a_lane_of_a_closed_endpoint_stays_due_and_is_not_asked_without_room() {
     let now = Instant::now();
-    let mut lanes = lanes(&["a"], now);
+    let mut lanes = lanes(&["a", "b"], now);
     tell(
         &mut lanes,
         &claimed(ClaimState::Paused, false, false, 0),
         true,
         now,
     );
-    lanes.found(vec![found("a", true, None)], now);
-    assert!(lanes.next(now, |_| true).is_none());
-    assert!(lanes.next(now + PAUSED * 2, |_| true).is_some());
+    assert_eq!(lanes.next_look(|lane| lane.topic == "a"), Some(now));
+    assert_eq!(
+        lanes.next(now, |lane| lane.topic != "a").unwrap().topic,
+        "b"
+    );
+    assert_eq!(lanes.next(now, |_| false), None);
 }
 
 #[test]

@@ -64,7 +64,7 @@ impl Session<'_> {
     }
 
     /// Whether there is something that time may bring to an end.
-    fn unfinished(&self) -> bool {
+    pub(super) fn unfinished(&self) -> bool {
         self.leases.values().sum::<usize>() > self.stuck.len()
     }
 

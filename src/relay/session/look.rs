@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use tokio::time::Instant;
 
 use super::Session;
-use crate::{message::Lane, relay::lanes::next_discovery};
+use crate::{
+    message::Lane,
+    relay::{destination::Destination, lanes::next_discovery},
+};
 
 impl Session<'_> {
     /// Lists the lanes that hold rows.
@@ -32,7 +35,10 @@ impl Session<'_> {
         *self.unrouted = unrouted;
         self.idle = !routed.iter().any(|found| {
             (found.ready || found.due.is_some_and(|due| due.is_zero()))
-                && !self.lanes.is_paused(&found.lane)
+                && !self
+                    .destinations
+                    .of(&found.lane)
+                    .is_some_and(Destination::is_paused)
         });
         let fresh = self.lanes.found(routed, now);
         if !fresh.is_empty()
@@ -58,8 +64,12 @@ impl Session<'_> {
         }
         let look = self
             .lanes
-            .next_look(|lane| self.destinations.room(lane).is_some());
-        look.map_or(self.next_discovery, |look| look.min(self.next_discovery))
+            .next_look(|lane| self.destinations.room(lane, now).is_some());
+        let opening = self.destinations.next_opening(now);
+        [look, opening]
+            .into_iter()
+            .flatten()
+            .fold(self.next_discovery, Instant::min)
     }
 
     /// Takes the messages of relays that are dead. What fails is seen again at the next beat.

@@ -1,12 +1,13 @@
 //! The end of a row's way: what was decided is written down, in batches.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::Instant;
 
-use super::Session;
+use super::{PAUSED, Session};
 use crate::{
-    message::{Class, Settlement},
+    message::Settlement,
+    retry::Action,
     store::{Error, Settle},
 };
 
@@ -68,31 +69,36 @@ impl Session<'_> {
                 );
             }
         }
-        let gone: BTreeSet<&str> = batch
+        let gone: BTreeMap<&str, String> = batch
             .iter()
-            .filter(|settle| {
-                settle
-                    .outcome
-                    .as_ref()
-                    .is_some_and(|outcome| outcome.class == Class::Gone)
+            .filter_map(|settle| {
+                let outcome = settle.outcome.as_ref()?;
+                let policy = &self.destinations.get(&settle.endpoint)?.endpoint.retry;
+                let answer = outcome
+                    .error
+                    .clone()
+                    .unwrap_or_else(|| outcome.class.to_string());
+                (policy.action(outcome) == Action::Pause).then_some((&*settle.endpoint, answer))
             })
-            .map(|settle| &*settle.endpoint)
             .collect();
-        for endpoint in gone {
-            self.pause(endpoint).await;
+        for (endpoint, answer) in gone {
+            self.pause(endpoint, &answer).await;
         }
         Ok(())
     }
 
-    /// The receiver answered 410: it wants no more.
-    async fn pause(&mut self, endpoint: &str) {
+    /// The receiver answered that it wants no more (410), or what the configuration takes for that.
+    async fn pause(&mut self, endpoint: &str, answer: &str) {
         let by = format!("relay {}", self.relay.config.name);
-        match self.store.pause(endpoint, "answered 410 Gone", &by).await {
-            Ok(true) => tracing::error!(
+        let reason = format!("answered {answer}");
+        self.close(endpoint, Instant::now() + PAUSED, true);
+        match self.store.pause(endpoint, &reason, &by).await {
+            Ok(Some(true)) => tracing::error!(
                 endpoint,
-                "paused: it answered 410 Gone. Its messages are kept; go on with `outbox-relay resume {endpoint}`"
+                answer,
+                "paused for what it answered. Its messages are kept; go on with `outbox-relay resume {endpoint}`"
             ),
-            Ok(false) => {}
+            Ok(Some(false) | None) => {}
             // The next 410 tries again.
             Err(error) => self.failed("pause", &error),
         }

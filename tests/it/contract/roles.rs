@@ -177,8 +177,8 @@ async fn the_relay_can_run_all_that_it_runs() {
     assert!(store.reap(me.relay, 1, 0).await.unwrap().dead > 0);
     assert_eq!(store.recover(other.relay, &[]).await.unwrap(), Some(1));
     store.deregister(other.relay).await.unwrap();
-    assert!(store.pause("e", "why", "me").await.unwrap());
-    assert!(store.resume("e").await.unwrap());
+    assert_eq!(store.pause("e", "why", "me").await.unwrap(), Some(true));
+    assert_eq!(store.resume("e").await.unwrap(), Some(true));
     store.status().await.unwrap();
     let day = Duration::from_secs(24 * 60 * 60);
     // Days that the migration did not make, and those of the past go.

@@ -1,0 +1,35 @@
+-- Takes a pending message back, by id: it is neither delivered nor kept. With several endpoints, all that is still pending.
+--
+-- Takes the lane's lock, as a claim does, so it can't meet one half-way; it waits for a claim, which is short. A message
+-- that is on its way can't be taken back. What followed a cancelled head under its key can go on at once: the head rule
+-- looks at the rows that are there.
+--
+-- Returns cancelled (rows that were removed) and in_flight (rows that a relay holds: try again later).
+CREATE OR REPLACE FUNCTION outbox.cancel(p_id uuid, OUT cancelled integer, OUT in_flight integer)
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'outbox.cancel needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'));
+    END IF;
+    PERFORM FROM outbox.lanes l
+      WHERE (l.topic, l.endpoint) IN (SELECT m.topic, m.endpoint FROM outbox.messages m WHERE m.id = p_id)
+      ORDER BY l.topic, l.endpoint FOR UPDATE;
+    -- Under the locks, in a new snapshot: what is leased now stays leased.
+    SELECT count(*) INTO in_flight
+      FROM outbox.messages m
+     WHERE m.id = p_id
+       AND EXISTS (SELECT FROM outbox.leases l
+                    WHERE l.topic = m.topic AND l.lane_endpoint = m.endpoint AND p_id = ANY (l.ids));
+    WITH gone AS (
+        DELETE FROM outbox.messages m
+         WHERE m.id = p_id
+           AND NOT EXISTS (SELECT FROM outbox.leases l
+                            WHERE l.topic = m.topic AND l.lane_endpoint = m.endpoint AND p_id = ANY (l.ids))
+        RETURNING 1
+    )
+    SELECT count(*) INTO cancelled FROM gone;
+END
+$$;
+COMMENT ON FUNCTION outbox.cancel IS 'Public. Takes a pending message back: SELECT * FROM outbox.cancel(id).';
