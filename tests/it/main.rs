@@ -14,4 +14,5 @@ mod outbox;
 mod reap;
 mod settle;
 mod smoke;
+mod statements;
 mod support;
