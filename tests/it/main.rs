@@ -11,6 +11,7 @@ mod contract;
 mod lab;
 mod migrate;
 mod outbox;
+mod partitions;
 mod reap;
 mod settle;
 mod smoke;
