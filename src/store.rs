@@ -212,7 +212,8 @@ impl Store {
         archive: bool,
     ) -> Result<SettleReport, Error> {
         let mut sorted: Vec<&Settle> = settles.iter().collect();
-        sorted.sort_by_key(|settle| settle.id);
+        // The first verdict on an id counts: the one under its newest lease, since an older one was given back before.
+        sorted.sort_by_key(|settle| (settle.id, std::cmp::Reverse(settle.lease)));
         fn column<'a, T>(sorted: &[&'a Settle], value: impl Fn(&'a Settle) -> T) -> Vec<T> {
             sorted.iter().map(|settle| value(settle)).collect()
         }

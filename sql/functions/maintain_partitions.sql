@@ -2,7 +2,7 @@
 --
 -- Runs as the owner of the schema, so that the relay needs no right to change tables. Any relay may call it at any time; one
 -- at a time does the work. A partition is made apart and then attached, under a short lock time-out: the caller tries
--- again later. Only history and archive are touched, never what is undelivered.
+-- again later. A partition that cannot be dropped now stays until the next time. Only history and archive are touched, never what is undelivered.
 -- The names of partitions hold dates, so their DDL is the one place where a statement has to be put together.
 --
 -- p_attempts and p_delivered: how long to keep, from the end of a partition's day. Returns how many were made and dropped.
@@ -39,8 +39,15 @@ BEGIN
                AND to_date(right(c.relname, 8), 'YYYYMMDD') + 1 < now() - v_keep
              ORDER BY c.relname
         LOOP
-            EXECUTE format('DROP TABLE outbox.%I', v_name);
-            dropped := dropped + 1;
+            -- A report that reads for hours must not undo what was made above, nor be waited for once per partition:
+            -- whoever inserts queues behind a drop that waits.
+            BEGIN
+                EXECUTE format('DROP TABLE outbox.%I', v_name);
+                dropped := dropped + 1;
+            EXCEPTION WHEN lock_not_available THEN
+                RAISE WARNING 'outbox.% is past retention and could not be dropped, somebody reads it: %', v_name, sqlerrm;
+                EXIT;
+            END;
         END LOOP;
     END LOOP;
 END

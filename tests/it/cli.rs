@@ -65,9 +65,9 @@ async fn success_is_0() {
         &["check", "--config", &config][..],
         &["status"],
         &["status", "--config", &config],
+        &["run", "--config", &config, "--until-empty"],
         &["pause", "shop", "--reason", "a test"],
         &["resume", "shop"],
-        &["run", "--config", &config, "--until-empty"],
         &["--version"],
         &["--help"],
     ] {
@@ -80,6 +80,8 @@ async fn success_is_0() {
 async fn a_failure_is_1() {
     let (_, err) = exits(1, NOWHERE, &["demo", "--postgres", "/nowhere"]).await;
     assert!(err.contains("/nowhere"), "{err}");
+    let (_, err) = exits(1, &database().await.url, &["resume", "shpo"]).await;
+    assert!(err.contains("there is no endpoint \"shpo\""), "{err}");
 }
 
 #[tokio::test]

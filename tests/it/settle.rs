@@ -10,6 +10,8 @@ use uuid::Uuid;
 
 use crate::outbox::{Outbox, take, take_in_order, verdict};
 
+mod guard;
+
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// So many rows under one lease; their keys are k1, k2, …
@@ -23,23 +25,6 @@ async fn leased(rows: i32) -> (Outbox, Registration, Lease) {
         .await;
     let lease = outbox.lease(&me, &take(rows)).await;
     (outbox, me, lease)
-}
-
-/// All that a settle can change, as text.
-async fn everything(outbox: &Outbox) -> Vec<String> {
-    let mut all = Vec::new();
-    for table in [
-        "messages",
-        "leases",
-        "attempts",
-        "delivered",
-        "dead_letters",
-        "held_keys",
-    ] {
-        let rows = format!("select '{table} ' || t::text from outbox.{table} t order by 1");
-        all.extend(outbox.all::<String>(&rows, &[]).await);
-    }
-    all
 }
 
 #[tokio::test]
@@ -186,101 +171,6 @@ async fn a_lease_without_keys_has_none_after_a_partial_settle() {
 }
 
 #[tokio::test]
-async fn a_settle_that_is_sent_twice_changes_nothing() {
-    let (outbox, me, lease) = leased(5).await;
-    let ways = [
-        Settlement::Delivered,
-        Settlement::Retry(HOUR),
-        Settlement::Dead(Reason::Rejected),
-        Settlement::Release,
-    ];
-    let settles: Vec<Settle> = lease
-        .ids
-        .iter()
-        .zip(ways)
-        .map(|(id, way)| Settle {
-            hold: true,
-            ..verdict(lease.id, *id, way)
-        })
-        .collect();
-    let first = outbox
-        .store
-        .settle(&me, "a relay", "", &settles, true)
-        .await;
-    assert_eq!(first.unwrap().settled.len(), 3);
-    let before = everything(&outbox).await;
-    for _ in 0..3 {
-        let again = outbox
-            .store
-            .settle(&me, "a relay", "", &settles, true)
-            .await;
-        assert!(again.unwrap().settled.is_empty());
-        assert_eq!(everything(&outbox).await, before);
-    }
-}
-
-#[tokio::test]
-async fn without_its_lease_only_a_success_counts() {
-    let (outbox, me, lease) = leased(4).await;
-    let other = outbox.relay().await;
-    // Given back behind its back, and leased by another.
-    outbox.store.recover(me.relay, &[]).await.unwrap();
-    let theirs = outbox.lease(&other, &take(4)).await;
-    let before = everything(&outbox).await;
-    for way in [
-        Settlement::Retry(HOUR),
-        Settlement::Dead(Reason::Rejected),
-        Settlement::Release,
-    ] {
-        // Neither under its old number, nor under the other's.
-        for number in [lease.id, theirs.id] {
-            let late = Settle {
-                hold: true,
-                ..verdict(number, lease.ids[0], way)
-            };
-            assert!(outbox.settle(&me, &[late]).await.settled.is_empty());
-            assert_eq!(everything(&outbox).await, before, "{way:?}");
-        }
-    }
-    let late = verdict(lease.id, lease.ids[0], Settlement::Delivered);
-    assert_eq!(outbox.settle(&me, &[late]).await.settled, [lease.ids[0]]);
-    assert_eq!(outbox.count("outbox.messages").await, 3);
-    // The other one finds it gone, and its lease ends all the same.
-    let deliveries = outbox.store.load(&theirs).await.unwrap();
-    assert_eq!(deliveries.len(), 3);
-    outbox
-        .settle_all(&other, &theirs, Settlement::Delivered)
-        .await;
-    assert_eq!(outbox.count("outbox.leases").await, 0);
-    assert_eq!(outbox.count("outbox.attempts").await, 4);
-}
-
-#[tokio::test]
-async fn a_late_answer_does_not_touch_a_replayed_message() {
-    for way in [
-        Settlement::Delivered,
-        Settlement::Retry(HOUR),
-        Settlement::Dead(Reason::Rejected),
-    ] {
-        let (outbox, me, lease) = leased(1).await;
-        outbox
-            .run("update outbox.messages set generation = 1")
-            .await;
-        let row = "select m::text from outbox.messages m";
-        let before: String = outbox.one(row, &[]).await;
-        let late = verdict(lease.id, lease.ids[0], way);
-        assert!(outbox.settle(&me, &[late]).await.settled.is_empty());
-        assert_eq!(outbox.one::<String>(row, &[]).await, before);
-        assert_eq!(
-            outbox.count("outbox.leases").await,
-            0,
-            "it can be claimed anew"
-        );
-        assert_eq!(outbox.count("outbox.attempts").await, 0);
-    }
-}
-
-#[tokio::test]
 async fn a_dead_head_is_written_down_as_holding_its_key() {
     let (outbox, me, lease) = leased(2).await;
     let settles: Vec<Settle> = lease
@@ -320,43 +210,6 @@ async fn of_an_id_that_dies_again_the_last_death_is_kept() {
     let last = "outbox.dead_letters where type = 'second' and reason = 'attempts' and seq = 2";
     assert_eq!(outbox.count(last).await, 1);
     assert_eq!(outbox.count("outbox.dead_letters").await, 1);
-}
-
-#[tokio::test]
-async fn of_two_verdicts_on_one_message_the_first_counts() {
-    let ways = [
-        Settlement::Delivered,
-        Settlement::Retry(HOUR),
-        Settlement::Dead(Reason::Rejected),
-        Settlement::Release,
-    ];
-    for first in ways {
-        for second in ways {
-            let (outbox, me, lease) = leased(2).await;
-            let other = verdict(lease.id, lease.ids[1], Settlement::Delivered);
-            let settles = [
-                verdict(lease.id, lease.ids[0], first),
-                other,
-                verdict(lease.id, lease.ids[0], second),
-            ];
-            outbox
-                .store
-                .settle(&me, "a relay", "", &settles, true)
-                .await
-                .unwrap();
-            let found = [
-                outbox.count("outbox.delivered").await - 1,
-                outbox.count("outbox.messages where attempts = 1").await,
-                outbox.count("outbox.dead_letters").await,
-                outbox.count("outbox.messages where attempts = 0").await,
-            ];
-            let expected = ways.map(|way| i64::from(way == first));
-            assert_eq!(found, expected, "{first:?}, {second:?}");
-            assert_eq!(outbox.count("outbox.leases").await, 0);
-            let attempts = 1 + i64::from(first != Settlement::Release);
-            assert_eq!(outbox.count("outbox.attempts").await, attempts);
-        }
-    }
 }
 
 #[tokio::test]
@@ -406,66 +259,6 @@ async fn a_dead_letter_that_cannot_be_written_keeps_the_row_and_its_lease() {
     assert!(error.to_string().contains("full_disk"), "{error}");
     assert_eq!(outbox.count("outbox.messages").await, 1);
     assert_eq!(outbox.count("outbox.leases").await, 1);
-}
-
-#[tokio::test]
-async fn settle_and_reap_at_the_same_time_never_deadlock() {
-    const ROUNDS: i32 = 500;
-    let outbox = Outbox::new().await;
-    outbox
-        .run(&format!(
-            "insert into outbox.messages (topic, key) select 't', 'k' || n % 7 from generate_series(1, {}) n",
-            ROUNDS * 12
-        ))
-        .await;
-    let ways = [
-        Settlement::Delivered,
-        Settlement::Retry(HOUR),
-        Settlement::Dead(Reason::Rejected),
-        Settlement::Delivered,
-    ];
-    // Its late successes come without a lease.
-    let (late, reaper) = (outbox.database.store(), outbox.database.store());
-    for round in 0..ROUNDS {
-        let me = outbox.relay().await;
-        let leases = [
-            outbox.lease(&me, &take(6)).await,
-            outbox.lease(&me, &take(6)).await,
-        ];
-        let all = leases
-            .iter()
-            .flat_map(|lease| lease.ids.iter().map(|id| (lease.id, *id)));
-        let settles: Vec<Settle> = all
-            .clone()
-            .zip(ways.iter().cycle())
-            .map(|((lease, id), way)| Settle {
-                hold: true,
-                ..verdict(lease, id, *way)
-            })
-            .collect();
-        let successes: Vec<Settle> = all
-            .map(|(_, id)| verdict(0, id, Settlement::Delivered))
-            .collect();
-        let (settled, reaped, late) = tokio::join!(
-            outbox.store.settle(&me, "a relay", "", &settles, true),
-            reaper.reap(me.relay, 0, u32::from(round % 2 == 0)),
-            late.settle(&me, "a relay", "", &successes[..4], false),
-        );
-        settled.unwrap();
-        assert!(reaped.unwrap().reaped);
-        late.unwrap();
-    }
-    assert_eq!(outbox.count("outbox.leases").await, 0);
-    assert_eq!(outbox.count("outbox.relays").await, 0);
-    // Whatever came first, nothing was lost: each is delivered, dead or still there.
-    let gone: i64 = outbox
-        .one(
-            "select count(distinct id) from (select id from outbox.messages union all select id from outbox.dead_letters
-               union all select id from outbox.attempts where settlement = 'delivered') i",
-            &[],
-        )
-        .await;
-    assert_eq!(gone, i64::from(ROUNDS) * 12);
 }
 
 #[tokio::test]
