@@ -40,6 +40,7 @@ use tokio::time::{Instant, timeout};
 use tower::{layer::layer_fn, util::MapRequest};
 
 use crate::{
+    limit::Limits,
     message::{Class, Delivery, Outcome},
     retry,
 };
@@ -78,6 +79,8 @@ pub struct Endpoint {
     pub connect_timeout: Duration,
     /// How failures are tried again.
     pub retry: retry::Policy,
+    /// What it may be asked to bear, over all relays together.
+    pub limits: Limits,
 }
 
 /// Sends the attempts of one endpoint, over connections that no other endpoint shares.

@@ -9,6 +9,7 @@
 //! and are settled when it is back. A claim whose commit is unknown is undone by [`Store::recover`]. A relay that was reaped, or
 //! whose database crashed, drops what it has and registers anew. A task that panics gives its message back.
 
+mod bearing;
 mod destination;
 mod lanes;
 mod renewal;

@@ -8,6 +8,7 @@
 //! statement can be sent again, except a claim, which is undone by [`Store::recover`].
 
 mod connect;
+mod endpoints;
 mod error;
 mod identity;
 mod migrate;
@@ -30,7 +31,8 @@ pub use self::{
     statements::STATEMENTS,
     status::{COUNTED, DeadStatus, EndpointStatus, LaneStatus, RelayStatus, Status},
     types::{
-        Claim, ClaimState, Claimed, Floors, Found, Peer, Reaped, Registration, Settle, SettleReport,
+        BreakerState, Claim, ClaimState, Claimed, Floors, Found, Peer, Reaped, Registration,
+        Settle, SettleReport, Shared,
     },
 };
 use self::{statements as sql, types::seconds};
@@ -174,6 +176,7 @@ impl Store {
                     (&claim.lane.endpoint, Type::TEXT),
                     (&claim.endpoint, Type::TEXT),
                     (&claim.in_order, Type::BOOL),
+                    (&claim.hold, Type::BOOL),
                     (&claim.limit, Type::INT4),
                     (&claim.bytes, Type::INT8),
                     (&claim.chain, Type::INT4),
@@ -182,6 +185,11 @@ impl Store {
                     (&floors.waiting.map_or(0, |(_, seq)| seq), Type::INT8),
                     (&floors.lease, Type::INT8),
                     (&claim.open_keys, Type::TEXT_ARRAY),
+                    (&claim.shared.max_in_flight, Type::INT4),
+                    (&claim.shared.probes, Type::INT4),
+                    (&claim.shared.ramp, Type::FLOAT8),
+                    (&claim.shared.ramp_to, Type::INT4),
+                    (&claim.shared.floor, Type::INT8),
                 ],
             )
             .await?;
@@ -254,6 +262,7 @@ impl Store {
                     (&column(&sorted, |s| &*s.endpoint), Type::TEXT_ARRAY),
                     (&column(&sorted, |s| s.lease), Type::INT8_ARRAY),
                     (&column(&sorted, |s| s.id), Type::UUID_ARRAY),
+                    (&column(&sorted, |s| s.seq), Type::INT8_ARRAY),
                     (&column(&sorted, |s| s.generation), Type::INT4_ARRAY),
                     (
                         &column(&sorted, |s| s.settlement.as_str()),
@@ -341,45 +350,6 @@ impl Store {
             lost: row.get("lost"),
             dead: row.get("dead"),
         })
-    }
-
-    /// No relay claims for this endpoint for so long.
-    pub async fn put_off(&self, endpoint: &str, wait: Duration) -> Result<(), Error> {
-        let seconds = wait.as_secs_f64();
-        self.call(
-            sql::PUT_OFF,
-            &[(&endpoint, Type::TEXT), (&seconds, Type::FLOAT8)],
-        )
-        .await
-        .map(drop)
-    }
-
-    /// Stops deliveries to an endpoint, for all relays. Returns whether it was running; `None`: there is no such endpoint.
-    pub async fn pause(
-        &self,
-        endpoint: &str,
-        reason: &str,
-        by: &str,
-    ) -> Result<Option<bool>, Error> {
-        let row = self
-            .one(
-                sql::PAUSE,
-                &[
-                    (&endpoint, Type::TEXT),
-                    (&reason, Type::TEXT),
-                    (&by, Type::TEXT),
-                ],
-            )
-            .await?;
-        Ok(row.get("changed"))
-    }
-
-    /// Lets deliveries to an endpoint go on. Returns whether it was paused; `None`: there is no such endpoint.
-    pub async fn resume(&self, endpoint: &str) -> Result<Option<bool>, Error> {
-        Ok(self
-            .one(sql::RESUME, &[(&endpoint, Type::TEXT)])
-            .await?
-            .get("changed"))
     }
 
     /// Makes the partitions of the next `days` and drops those past retention. Returns (made, dropped).

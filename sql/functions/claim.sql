@@ -10,20 +10,27 @@
 -- Failure: a claim whose commit is unknown to its relay is undone by outbox.recover.
 --
 -- Parameters: who (relay, session, epoch); the lane (topic, lane) and the destination (endpoint); in_order = the head
--- rule holds; limit and bytes bound the batch; chain bounds the rows of one key in it; the floors as returned by the last
--- claim, or 0, NULL and 0 for a full sweep (a waiting row's place is its due time and seq: many rows share a due time); open_keys = keys that a settle opened since.
+-- rule holds, hold = a head that dies closes its key; limit and bytes bound the batch; chain bounds the rows of one key
+-- in it; the floors as returned by the last claim, or 0, NULL and 0 for a full sweep (a waiting row's place is its due time
+-- and seq: many rows share a due time); open_keys = keys that a settle opened since. For all relays together:
+-- max_in_flight of the endpoint (NULL = no limit); probes = how many may be on their way while the breaker is half open;
+-- ramp = for how many seconds after it closed the number in flight grows, to ramp_to; endpoint_floor = where the
+-- endpoint's leases start.
 --
--- Returns one row. state: claimed; empty; busy (a lock is taken: try again soon); paused, not_before (closed: try again
--- when next_due_in is over, or later); relay_gone, other_session, other_epoch (the caller must register or recover).
--- next_due_in: seconds until the lane has something due, NULL if nothing waits; known when dry.
+-- Returns one row. state: claimed; empty; busy (a lock is taken: try again soon); saturated (as many in flight as may be);
+-- paused, not_before, open (closed: try again when next_due_in is over, or later); missing (the lane's or the endpoint's
+-- row is not there); relay_gone, other_session, other_epoch (the caller must register or recover). breaker: closed,
+-- watched (closed, with failures in its window), half_open or open. left_keys: see outbox.pick_in_order. next_due_in:
+-- seconds until the lane has something due, NULL if nothing waits; known when dry.
 CREATE OR REPLACE FUNCTION outbox.claim(
     p_relay uuid, p_session integer, p_epoch uuid,
-    p_topic text, p_lane text, p_endpoint text, p_in_order boolean,
+    p_topic text, p_lane text, p_endpoint text, p_in_order boolean, p_hold boolean,
     p_limit integer, p_bytes bigint, p_chain integer,
     p_ready_floor bigint, p_waiting_floor timestamptz, p_waiting_seq bigint, p_lease_floor bigint, p_open_keys text[],
+    p_max_in_flight integer, p_probes integer, p_ramp double precision, p_ramp_to integer, p_endpoint_floor bigint,
     OUT state text, OUT lease bigint, OUT ids uuid[],
     OUT ready_floor bigint, OUT waiting_floor timestamptz, OUT waiting_seq bigint, OUT lease_floor bigint,
-    OUT dry boolean, OUT next_due_in double precision
+    OUT dry boolean, OUT next_due_in double precision, OUT left_keys text[], OUT breaker text, OUT endpoint_floor bigint
 )
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -35,6 +42,9 @@ DECLARE
     v_now      timestamptz;
     v_busy     uuid[];
     v_closed   text[];
+    v_in_flight integer;
+    v_room     integer;
+    v_limit    integer := p_limit;
     v_suspects boolean;
     v_suspect  uuid;
     v_keys     text[];
@@ -52,7 +62,10 @@ BEGIN
     IF NOT EXISTS (SELECT FROM outbox.epoch e WHERE e.epoch = p_epoch) THEN state := 'other_epoch'; RETURN; END IF;
 
     SELECT * INTO v_endpoint FROM outbox.endpoints e WHERE e.endpoint = p_endpoint FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN state := 'busy'; RETURN; END IF;
+    IF NOT FOUND THEN
+        state := CASE WHEN EXISTS (SELECT FROM outbox.endpoints e WHERE e.endpoint = p_endpoint) THEN 'busy' ELSE 'missing' END;
+        RETURN;
+    END IF;
     v_now := clock_timestamp();
     IF v_endpoint.paused_at IS NOT NULL THEN state := 'paused'; RETURN; END IF;
     IF v_endpoint.not_before > v_now THEN
@@ -60,9 +73,36 @@ BEGIN
         next_due_in := extract(epoch FROM v_endpoint.not_before) - extract(epoch FROM v_now);
         RETURN;
     END IF;
+    breaker := v_endpoint.breaker;
+    IF breaker = 'open' AND v_endpoint.breaker_until > v_now THEN
+        state := 'open';
+        next_due_in := extract(epoch FROM v_endpoint.breaker_until) - extract(epoch FROM v_now);
+        RETURN;
+    END IF;
+
+    -- How many more may be on their way to this endpoint. Its row is locked, so no other claim can add to them.
+    v_room := CASE
+        WHEN breaker <> 'closed' THEN p_probes
+        WHEN v_endpoint.closed_at + make_interval(secs => p_ramp) > v_now
+            THEN least(p_max_in_flight, greatest(p_probes,
+                 ceil(p_ramp_to * extract(epoch FROM v_now - v_endpoint.closed_at)::double precision / p_ramp)::integer))
+        ELSE p_max_in_flight END;
+    IF v_room IS NOT NULL THEN
+        SELECT coalesce(sum(cardinality(l.ids)), 0), min(l.lease)
+          INTO v_in_flight, endpoint_floor
+          FROM outbox.leases l
+         WHERE l.endpoint = p_endpoint AND l.lease >= p_endpoint_floor;
+        endpoint_floor := coalesce(endpoint_floor, p_endpoint_floor);
+        v_limit := least(p_limit, v_room - v_in_flight);
+        IF v_limit <= 0 THEN state := 'saturated'; RETURN; END IF;
+    END IF;
 
     PERFORM FROM outbox.lanes l WHERE l.topic = p_topic AND l.endpoint = p_lane FOR UPDATE SKIP LOCKED;
-    IF NOT FOUND THEN state := 'busy'; RETURN; END IF;
+    IF NOT FOUND THEN
+        state := CASE WHEN EXISTS (SELECT FROM outbox.lanes l WHERE l.topic = p_topic AND l.endpoint = p_lane)
+                      THEN 'busy' ELSE 'missing' END;
+        RETURN;
+    END IF;
 
     -- The lane's lock makes the floor of leases exact: a lease of this lane with a lower number can't come any more.
     SELECT min(l.lease), coalesce(array_agg(i.id), '{}'), coalesce(array_agg(i.key) FILTER (WHERE i.key <> ''), '{}')
@@ -76,15 +116,15 @@ BEGIN
 
     v_now := clock_timestamp();
     IF p_in_order THEN
-        SELECT p.ids, p.keys, p.suspect, p.ready_floor, p.waiting_floor, p.waiting_seq, p.dry
-          INTO ids, v_keys, v_suspect, ready_floor, waiting_floor, waiting_seq, dry
-          FROM outbox.pick_in_order(p_topic, p_lane, v_now, p_limit, p_bytes, p_chain,
+        SELECT p.ids, p.keys, p.suspect, p.ready_floor, p.waiting_floor, p.waiting_seq, p.dry, p.left_keys
+          INTO ids, v_keys, v_suspect, ready_floor, waiting_floor, waiting_seq, dry, left_keys
+          FROM outbox.pick_in_order(p_topic, p_lane, v_now, v_limit, p_bytes, p_chain,
                                     p_ready_floor, coalesce(p_waiting_floor, '-infinity'), p_waiting_seq,
                                     v_busy, v_closed, p_open_keys, v_suspects) p;
     ELSE
         SELECT p.ids, p.keys, p.suspect, p.ready_floor, p.waiting_floor, p.waiting_seq, p.dry
           INTO ids, v_keys, v_suspect, ready_floor, waiting_floor, waiting_seq, dry
-          FROM outbox.pick_unordered(p_topic, p_lane, v_now, p_limit, p_bytes,
+          FROM outbox.pick_unordered(p_topic, p_lane, v_now, v_limit, p_bytes,
                                      p_ready_floor, coalesce(p_waiting_floor, '-infinity'), p_waiting_seq,
                                      v_busy, v_suspects) p;
     END IF;
@@ -97,6 +137,7 @@ BEGIN
         ready_floor := p_ready_floor;
         waiting_floor := p_waiting_floor;
         waiting_seq := p_waiting_seq;
+        left_keys := p_open_keys;
         dry := false;
     END IF;
 
@@ -105,12 +146,21 @@ BEGIN
         lease_floor := coalesce(lease_floor, p_lease_floor);
     ELSE
         state := 'claimed';
-        INSERT INTO outbox.leases (relay, topic, lane_endpoint, endpoint, alone, ids, keys)
-        VALUES (p_relay, p_topic, p_lane, p_endpoint, v_alone, claim.ids, v_keys)
+        INSERT INTO outbox.leases (relay, topic, lane_endpoint, endpoint, alone, hold, ids, keys)
+        VALUES (p_relay, p_topic, p_lane, p_endpoint, v_alone, p_hold, claim.ids, v_keys)
         RETURNING leases.lease INTO claim.lease;
         lease_floor := coalesce(lease_floor, claim.lease);
+        IF breaker = 'open' THEN
+            -- Its pause is over: these are the probes.
+            UPDATE outbox.endpoints e SET breaker = 'half_open' WHERE e.endpoint = p_endpoint;
+        END IF;
         -- A claim that a crash forgets is claimed again; the epoch tells its relay.
         PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
+    IF breaker = 'open' THEN
+        breaker := 'half_open';
+    ELSIF breaker = 'closed' AND v_endpoint.failures > 0 THEN
+        breaker := 'watched';
     END IF;
     -- The client's clock type has no infinity.
     IF waiting_floor = '-infinity' THEN waiting_floor := NULL; waiting_seq := 0; END IF;

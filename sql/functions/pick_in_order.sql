@@ -10,14 +10,15 @@
 -- key would be read at every claim. Such rows are passed over: who opens a key names it in p_open_keys at the next
 -- claim, which probes it directly.
 --
--- Returns the rows, ascending by id, with their keys ('' for none); the floors for the next claim, which stop before the
+-- Returns the rows, ascending by id, with their keys ('' for none); left_keys = those of p_open_keys that the limits left
+-- behind, to be named again, since their rows may lie below the floors; the floors for the next claim, which stop before the
 -- first row of an open key that the limits left behind; dry = nothing more was found above the floors.
 CREATE OR REPLACE FUNCTION outbox.pick_in_order(
     p_topic text, p_lane text, p_now timestamptz, p_limit integer, p_bytes bigint, p_chain integer,
     p_ready_floor bigint, p_waiting_floor timestamptz, p_waiting_seq bigint,
     p_busy uuid[], p_closed text[], p_open_keys text[], p_suspects boolean,
     OUT ids uuid[], OUT keys text[], OUT suspect uuid,
-    OUT ready_floor bigint, OUT waiting_floor timestamptz, OUT waiting_seq bigint, OUT dry boolean
+    OUT ready_floor bigint, OUT waiting_floor timestamptz, OUT waiting_seq bigint, OUT dry boolean, OUT left_keys text[]
 )
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -45,6 +46,7 @@ BEGIN
               FROM outbox.messages m
              WHERE m.topic = p_topic AND m.endpoint = p_lane
                AND m.due_at IS NULL AND m.seq > p_ready_floor
+               AND (m.lost <= 1 OR p_suspects)
              ORDER BY m.seq
              LIMIT c_window) r;
 
@@ -108,8 +110,8 @@ BEGIN
            min(c.n) FILTER (WHERE NOT c.taken AND c.source = 1),
            min(c.n) FILTER (WHERE NOT c.taken AND c.source = 2),
            coalesce((SELECT c.id FROM chain c WHERE c.suspicious ORDER BY c.n LIMIT 1),
-                    (SELECT w.id FROM unnest(w_ids, w_keys, w_lost) AS w (id, key, lost)
-                      WHERE p_suspects AND w.key IS NULL AND w.lost > 1 AND w.id NOT IN (SELECT unnest(p_busy)) LIMIT 1))
+                    (SELECT s.id FROM unnest(w_ids || r_ids, w_keys || r_keys, w_lost || r_lost) AS s (id, key, lost)
+                      WHERE p_suspects AND s.key IS NULL AND s.lost > 1 AND s.id NOT IN (SELECT unnest(p_busy)) LIMIT 1))
       INTO ids, keys, v_left, w_left, r_left, suspect
       FROM cut c;
 
@@ -117,6 +119,7 @@ BEGIN
         w_left := least(w_left, (SELECT min(w.n) FROM unnest(w_keys) WITH ORDINALITY AS w (key, n) WHERE w.key = ANY (v_left)));
         r_left := least(r_left, (SELECT min(r.n) FROM unnest(r_keys) WITH ORDINALITY AS r (key, n) WHERE r.key = ANY (v_left)));
     END IF;
+    left_keys := ARRAY(SELECT o.key FROM unnest(p_open_keys) AS o (key) WHERE o.key = ANY (v_left));
     waiting_floor := coalesce(w_due[coalesce(w_left - 1, cardinality(w_due))], p_waiting_floor);
     waiting_seq   := coalesce(w_seq[coalesce(w_left - 1, cardinality(w_seq))], p_waiting_seq);
     ready_floor   := coalesce(r_seq[coalesce(r_left - 1, cardinality(r_seq))], p_ready_floor);

@@ -34,6 +34,7 @@ BEGIN
               FROM outbox.messages m
              WHERE m.topic = p_topic AND m.endpoint = p_lane
                AND m.due_at IS NULL AND m.seq > p_ready_floor
+               AND (m.lost <= 1 OR p_suspects)
                AND m.id NOT IN (SELECT unnest(p_busy))
              ORDER BY m.seq
              LIMIT p_limit) r;
@@ -59,8 +60,9 @@ BEGIN
       INTO ids, keys, w_left, r_left
       FROM cut c;
 
-    IF 1 < ANY (w_lost) THEN
-        suspect := (SELECT w.id FROM unnest(w_ids, w_lost) WITH ORDINALITY AS w (id, lost, n) WHERE w.lost > 1 ORDER BY w.n LIMIT 1);
+    IF p_suspects AND (1 < ANY (w_lost) OR 1 < ANY (r_lost)) THEN
+        suspect := (SELECT s.id FROM unnest(w_ids || r_ids, w_lost || r_lost) WITH ORDINALITY AS s (id, lost, n)
+                     WHERE s.lost > 1 ORDER BY s.n LIMIT 1);
     END IF;
 
     -- Both lists are cut to a prefix, so what stands before the first row left behind is done with.

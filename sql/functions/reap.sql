@@ -67,6 +67,13 @@ BEGIN
                            reason = excluded.reason, key = excluded.key, type = excluded.type,
                            content_type = excluded.content_type, headers = excluded.headers, payload = excluded.payload,
                            body = excluded.body, last_error = excluded.last_error
+                ), held AS (
+                    INSERT INTO outbox.held_keys (topic, lane_endpoint, key, id, seq)
+                    SELECT g.topic, g.endpoint, g.key, g.id, g.seq
+                      FROM given_up g
+                     WHERE v_lease.hold AND g.key IS NOT NULL
+                     ORDER BY g.topic, g.key
+                    ON CONFLICT (topic, lane_endpoint, key) DO NOTHING
                 ), told AS (
                     INSERT INTO outbox.attempts (started_at, duration, id, seq, generation, attempt, topic, endpoint, key,
                         outcome, settlement, reason, relay, error)

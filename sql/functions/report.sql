@@ -10,7 +10,7 @@
 -- p_failures are connection errors, time-outs and 5xx; a 4xx is an answer of a receiver that lives. Durations in seconds.
 -- Returns the state and for how many seconds it stays open.
 CREATE OR REPLACE FUNCTION outbox.report(
-    p_endpoint text, p_successes integer, p_failures integer,
+    p_endpoint text, p_successes double precision, p_failures double precision,
     p_ratio double precision, p_minimum integer, p_window double precision,
     p_pause double precision, p_cap double precision,
     OUT state text, OUT open_for double precision

@@ -1,14 +1,15 @@
 -- Settles deliveries of one relay in one transaction: whatever their leases, of one lane endpoint.
 --
--- Guard: a success removes the row of its generation, lease or no lease, since it was delivered; a replay raises the
--- generation, so a late answer can't remove the replayed row. Everything else applies only to ids that are still in the
+-- Guard: a success removes the row of its seq and generation, lease or no lease, since it was delivered; a replay raises
+-- the generation, and an application that uses an id again gets another seq, so a late answer can't remove what is not
+-- the row that was sent. Everything else applies only to ids that are still in the
 -- array of the lease with this number AND this relay. History, archive, dead letters and held keys follow the ids that the
 -- statement returned. So a settle that is sent twice changes nothing.
 -- Locks: leases by number, then messages by id in one ordered statement, then held keys: the same order everywhere.
 -- Failure: history and archive must never fail a settle; where they do (a missing partition, a full disk) the settle is
 -- done without them and says so. A dead letter that can't be written fails the settle, and the row stays.
 --
--- Parameters, arrays in step and ascending by id, the first wins where an id comes twice: lease, id, generation;
+-- Parameters, arrays in step and ascending by id, the first wins where an id comes twice: lease, id, seq, generation;
 -- settlement = delivered, retry, put_off (a retry that uses no attempt), dead or release (given back untouched, or its row
 -- is gone); delay in seconds; reason of a
 -- death; hold = a dead head closes its key; attempt number; outcome, NULL where no request was made; status, error,
@@ -17,7 +18,7 @@
 -- Returns the ids whose rows were settled, and why the history could not be written, NULL if it was.
 CREATE OR REPLACE FUNCTION outbox.settle(
     p_relay uuid, p_relay_name text, p_lane text, p_endpoint text[],
-    p_lease bigint[], p_id uuid[], p_generation integer[], p_settlement text[], p_delay double precision[],
+    p_lease bigint[], p_id uuid[], p_seq bigint[], p_generation integer[], p_settlement text[], p_delay double precision[],
     p_reason text[], p_hold boolean[], p_attempt integer[], p_outcome text[], p_status integer[],
     p_error text[], p_response text[], p_duration double precision[], p_ago double precision[], p_archive boolean,
     OUT settled uuid[], OUT history_error text
@@ -74,6 +75,7 @@ BEGIN
                 DELETE FROM outbox.messages m
                  WHERE m.id = ANY (v_remove) AND m.endpoint = p_lane
                    AND m.generation = p_generation[array_position(p_id, m.id)]
+                   AND m.seq = p_seq[array_position(p_id, m.id)]
                 RETURNING m.*, array_position(p_id, m.id) AS n
             ), kept AS (
                 UPDATE outbox.messages m
@@ -83,6 +85,7 @@ BEGIN
                        last_error = p_error[array_position(p_id, m.id)]
                  WHERE m.id = ANY (v_retry) AND m.endpoint = p_lane
                    AND m.generation = p_generation[array_position(p_id, m.id)]
+                   AND m.seq = p_seq[array_position(p_id, m.id)]
                 RETURNING m.*, array_position(p_id, m.id) AS n
             ), archived AS (
                 INSERT INTO outbox.delivered (delivered_at, created_at, id, seq, attempts, lost, generation, size,

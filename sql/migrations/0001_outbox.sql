@@ -112,9 +112,23 @@ CREATE TABLE outbox.endpoints (
     paused_by    text,
     pause_reason text,
     not_before   timestamptz,
+    breaker      text NOT NULL DEFAULT 'closed' CHECK (breaker IN ('closed', 'open', 'half_open')),
+    breaker_until timestamptz,
+    closed_at    timestamptz,
+    openings     integer NOT NULL DEFAULT 0,
+    successes    double precision NOT NULL DEFAULT 0,
+    failures     double precision NOT NULL DEFAULT 0,
+    counted_at   timestamptz NOT NULL DEFAULT now(),
+    tokens       double precision,
+    tokens_at    timestamptz,
     created_at   timestamptz NOT NULL DEFAULT now()
 ) WITH (fillfactor = 50);
-COMMENT ON TABLE outbox.endpoints IS 'Private. What holds for an endpoint across all relays. Written by pause and resume, locked by claims.';
+COMMENT ON TABLE  outbox.endpoints            IS 'Private. What holds for an endpoint across all relays: its row is locked by claims, and written about once a second per relay at most.';
+COMMENT ON COLUMN outbox.endpoints.not_before IS 'The receiver asked to be left alone until then (Retry-After).';
+COMMENT ON COLUMN outbox.endpoints.breaker    IS 'closed = it gets messages, open = none until breaker_until, half_open = a few probes.';
+COMMENT ON COLUMN outbox.endpoints.openings   IS 'How often the breaker opened in a row: each time for longer.';
+COMMENT ON COLUMN outbox.endpoints.failures   IS 'Of the window that decays, as of counted_at.';
+COMMENT ON COLUMN outbox.endpoints.tokens     IS 'Of the rate limit, as of tokens_at; NULL = a full bucket.';
 
 CREATE TABLE outbox.relays (
     relay         uuid PRIMARY KEY DEFAULT gen_random_uuid(),
@@ -138,6 +152,7 @@ CREATE TABLE outbox.leases (
     lane_endpoint text NOT NULL,
     endpoint      text NOT NULL,
     alone         boolean NOT NULL DEFAULT false,
+    hold          boolean NOT NULL DEFAULT false,
     ids           uuid[] NOT NULL,
     keys          text[] NOT NULL,
     leased_at     timestamptz NOT NULL DEFAULT now(),
@@ -146,9 +161,11 @@ CREATE TABLE outbox.leases (
     fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off
 );
 CREATE INDEX leases_lane ON outbox.leases (topic, lane_endpoint, lease);
+CREATE INDEX leases_endpoint ON outbox.leases (endpoint, lease);
 COMMENT ON TABLE  outbox.leases      IS 'Private. One row for each claimed batch. Ids leave it as they are settled; with the last one the row goes.';
 COMMENT ON COLUMN outbox.leases.ids  IS 'Ascending.';
 COMMENT ON COLUMN outbox.leases.keys IS 'The ordering keys, in step with ids, an empty string for a row without one; an empty array if no row has one.';
+COMMENT ON COLUMN outbox.leases.hold IS 'A message of it that dies closes its key.';
 COMMENT ON COLUMN outbox.leases.alone IS 'Holds one message that relays died with, so that the one that kills is found.';
 
 CREATE TABLE outbox.held_keys (

@@ -9,7 +9,9 @@ use super::{
     units,
 };
 use crate::{
-    delivery, maintenance,
+    delivery,
+    limit::{Breaker, Limits, Rate},
+    maintenance,
     message::Class,
     relay,
     retry::{self, Action, Actions, Backoff},
@@ -168,6 +170,7 @@ fn endpoint(
         connect_timeout,
         concurrency: section.count("concurrency", 64, 1..=10_000),
         retry: policy(&section.section("retry"), actions(section)),
+        limits: limits(section),
         name: name?,
         url: url?,
     })
@@ -183,6 +186,46 @@ fn policy(section: &Section<'_>, actions: Actions) -> retry::Policy {
         max_throttled: section.count("max_throttled", default.max_throttled, 0..=1_000_000),
         actions,
     }
+}
+
+/// What holds over all relays together.
+fn limits(section: &Section<'_>) -> Limits {
+    let most = i32::MAX.unsigned_abs();
+    let max_in_flight =
+        section.optional_count("max_in_flight", "a whole number such as 10", 1..=most);
+    let per_second = section.optional("rate", r#"a rate such as "100/s" or "600/m""#, units::rate);
+    let burst = section.optional_count("burst", "a whole number such as 20", 1..=most);
+    section.check(&["burst"], per_second.is_some() || burst.is_none(), || {
+        "means something only with rate".into()
+    });
+    let rate = per_second.map(|per_second| Rate {
+        per_second,
+        burst: burst.map_or(per_second.max(1.0), f64::from),
+    });
+    Limits {
+        max_in_flight,
+        rate,
+        breaker: breaker(&section.section("breaker")),
+    }
+}
+
+fn breaker(section: &Section<'_>) -> Option<Breaker> {
+    let default = Breaker::default();
+    let on = section.flag("enabled", true);
+    let breaker = Breaker {
+        ratio: section.real("ratio", default.ratio, 0.01..=1.0),
+        minimum: section.count("minimum", default.minimum, 1..=1_000_000),
+        window: section.duration("window", default.window, SECOND..=HOUR),
+        pause: section.duration("pause", default.pause, 100 * MILLISECOND..=HOUR),
+        cap: section.duration("cap", default.cap, 100 * MILLISECOND..=DAY),
+        probes: section.count("probes", default.probes, 1..=1000),
+        ramp: section.duration("ramp", default.ramp, MILLISECOND..=HOUR),
+    };
+    section.check(&["cap", "pause"], breaker.pause <= breaker.cap, || {
+        let [pause, cap] = [breaker.pause, breaker.cap].map(units::show_duration);
+        format!("the first pause (pause = {pause}) is longer than any may be (cap = {cap})")
+    });
+    on.then_some(breaker)
 }
 
 /// Exceptions from the status policy: `404 = "dead"`, `5xx = "retry"`, `timeout = "dead"`.

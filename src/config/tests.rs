@@ -1,12 +1,14 @@
 //! What a file comes to. What is wrong with one is in `tests/mistakes.rs`.
 
 mod mistakes;
+mod policies;
 
 use std::{collections::BTreeMap, time::Duration};
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::limit::{Breaker, Limits};
 use crate::retry;
 
 const SMALLEST: &str = r#"
@@ -125,6 +127,10 @@ fn two_keys_and_two_keys_are_enough() {
             timeout: seconds(10),
             connect_timeout: seconds(3),
             retry: retry::Policy::default(),
+            limits: Limits {
+                breaker: Some(Breaker::default()),
+                ..Limits::default()
+            },
         }]
     );
     assert_eq!(config.routes.of("order.paid").unwrap().to, "billing");
@@ -164,6 +170,10 @@ fn everything_can_be_set_and_is_inherited_key_by_key() {
         max_attempts: 7,
         ..retry::Policy::default()
     };
+    let limits = Limits {
+        breaker: Some(Breaker::default()),
+        ..Limits::default()
+    };
     let billing = delivery::Endpoint {
         name: "billing".into(),
         url: "http://127.0.0.1:9000/hook".parse().unwrap(),
@@ -171,6 +181,7 @@ fn everything_can_be_set_and_is_inherited_key_by_key() {
         timeout: seconds(5),
         connect_timeout: seconds(1),
         retry: inherited.clone(),
+        limits: limits.clone(),
     };
     let mail = delivery::Endpoint {
         name: "mail-out".into(),
@@ -183,6 +194,7 @@ fn everything_can_be_set_and_is_inherited_key_by_key() {
             max_age: seconds(12 * 3600),
             ..inherited
         },
+        limits,
     };
     assert_eq!(config.endpoints, [billing, mail]);
     assert_eq!(config.routes.of("order.paid").unwrap().to, "billing");
@@ -382,117 +394,5 @@ proptest! {
             }
             prop_assert!(!problems.to_string().contains("s3cret"), "{}", problems);
         }
-    }
-}
-
-#[test]
-fn a_route_can_keep_the_order_of_a_key() {
-    use crate::route::{OnDead, Order};
-    let table = [
-        ("", Order::None),
-        ("order = \"none\"", Order::None),
-        ("order = \"key\"", Order::Key(OnDead::Hold)),
-        (
-            "order = \"key\"\non_dead = \"hold\"",
-            Order::Key(OnDead::Hold),
-        ),
-        (
-            "order = \"key\"\non_dead = \"continue\"",
-            Order::Key(OnDead::Continue),
-        ),
-    ];
-    for (keys, want) in table {
-        let text = format!(
-            "[[endpoints]]\nname = \"a\"\nurl = \"http://h\"\n[[routes]]\ntopic = \"t\"\nto = [\"a\"]\n{keys}\n"
-        );
-        let env = [("DATABASE_URL".to_owned(), "postgres://h/d".to_owned())].into();
-        let config = parse("relay.toml", &text, &env, "host").unwrap();
-        assert_eq!(config.routes.of("t").unwrap().order, want, "{keys}");
-    }
-}
-
-/// The configuration of one endpoint, with these lines in it and these in `[defaults]`.
-fn endpoint(own: &str, defaults: &str) -> Result<delivery::Endpoint, String> {
-    let text = format!(
-        "[defaults]\n{defaults}\n[[endpoints]]\nname = \"a\"\nurl = \"http://h\"\n{own}\n[[routes]]\ntopic = \"t\"\nto = [\"a\"]\n"
-    );
-    let config = read(&text, &[("DATABASE_URL", "postgres://h/d")])
-        .map_err(|problems| problems.to_string())?;
-    Ok(config.endpoints.into_iter().next().unwrap())
-}
-
-#[test]
-fn the_kinds_of_backoff() {
-    let table = [
-        (
-            "retry.jitter = \"decorrelated\"",
-            retry::Backoff::Decorrelated {
-                base: seconds(1),
-                cap: seconds(3600),
-            },
-        ),
-        (
-            "retry.delays = [\"5s\", \"1m\"]",
-            retry::Backoff::Fixed {
-                delays: vec![seconds(5), seconds(60)],
-            },
-        ),
-        ("", retry::Backoff::default()),
-    ];
-    for (keys, want) in table {
-        assert_eq!(endpoint(keys, "").unwrap().retry.backoff, want, "{keys}");
-        assert_eq!(endpoint("", keys).unwrap().retry.backoff, want, "{keys}");
-    }
-    let mistakes = [
-        ("retry.delays = []", "expected a list of durations"),
-        ("retry.delays = [\"5s\", 7]", "expected a list of durations"),
-        ("retry.delays = [\"5\"]", "unit"),
-        (
-            "retry.delays = [\"5s\"]\nretry.cap = \"1m\"",
-            "means nothing beside delays",
-        ),
-        (
-            "retry.jitter = \"none\"",
-            "expected \"full\" or \"decorrelated\"",
-        ),
-        (
-            "retry.jitter = \"decorrelated\"\nretry.factor = 2.0",
-            "means nothing with jitter",
-        ),
-    ];
-    for (keys, want) in mistakes {
-        let error = endpoint(keys, "").unwrap_err();
-        assert!(error.contains(want), "{keys}: {error}");
-    }
-}
-
-#[test]
-fn statuses_and_errors_can_have_their_own_action() {
-    use crate::{message::Class, retry::Action};
-    let own = "[endpoints.statuses]\n404 = \"dead\"\n409 = \"success\"\ntimeout = \"dead\"";
-    let actions = endpoint(own, "statuses.404 = \"retry\"\nstatuses.5xx = \"pause\"")
-        .unwrap()
-        .retry
-        .actions;
-    assert_eq!(
-        actions.statuses,
-        [(404, Action::Dead), (409, Action::Success)].into()
-    );
-    assert_eq!(actions.hundreds, [(5, Action::Pause)].into());
-    assert_eq!(actions.classes, [(Class::Timeout, Action::Dead)].into());
-    let mistakes = [
-        (
-            "statuses.404 = \"ded\"",
-            "expected one of \"success\", \"retry\", \"dead\", \"pause\", found \"ded\"",
-        ),
-        ("statuses.404 = 1", "expected one of"),
-        ("statuses.99 = \"dead\"", "is no status (200 to 599)"),
-        ("statuses.6xx = \"dead\"", "is no status"),
-        ("statuses.timeuot = \"dead\"", "no error (dns, connect"),
-        ("statuses = \"dead\"", "expected a table"),
-    ];
-    for (keys, want) in mistakes {
-        let error = endpoint(keys, "").unwrap_err();
-        assert!(error.contains(want), "{keys}: {error}");
     }
 }

@@ -119,6 +119,30 @@ pub(crate) fn show_size(bytes: usize) -> String {
         )
 }
 
+/// Requests in a time, such as `100/s`, `600/m` or `0.5/s`, as requests per second.
+pub(crate) fn rate(text: &str) -> Result<f64, String> {
+    let wrong = || {
+        format!(
+            r#"expected a rate such as "100/s" or "600/m", found {}"#,
+            quoted(text)
+        )
+    };
+    let (number, unit) = text.split_once('/').ok_or_else(wrong)?;
+    let seconds = match unit.trim() {
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.trim().parse().map_err(|_| wrong())?;
+    let per_second = number / seconds;
+    if (1e-4..=1e6).contains(&per_second) {
+        Ok(per_second)
+    } else {
+        Err(wrong())
+    }
+}
+
 /// A value as an error may show it: not if it is long or may be a URL or connection string, which can hold a password.
 pub(crate) fn quoted(text: &str) -> String {
     let length = text.chars().count();

@@ -162,6 +162,7 @@ fn endpoint(url: &str) -> Endpoint {
         timeout: SOON,
         connect_timeout: SOON,
         retry: retry::Policy::default(),
+        limits: Default::default(),
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::{
     time::Instant,
 };
 
-use super::renewal::Lifeline;
+use super::{bearing::Bearing, renewal::Lifeline};
 use crate::{
     delivery::{Client, ClientError, Endpoint},
     message::{Class, Delivery, Lane, Outcome},
@@ -36,7 +36,7 @@ pub(super) struct Destinations<'a> {
 /// An endpoint and what of it is in use.
 pub(super) struct Destination {
     pub(super) endpoint: Arc<Endpoint>,
-    name: Arc<str>,
+    pub(super) name: Arc<str>,
     client: Client,
     slots: Arc<Semaphore>,
     /// Messages that are claimed and not yet finished.
@@ -49,6 +49,10 @@ pub(super) struct Destination {
     gate: watch::Sender<Instant>,
     /// It is closed because somebody paused it.
     paused: bool,
+    /// It has as many in flight as may be, over all relays: no claim before this.
+    saturated: Instant,
+    /// What is known of its shared limits.
+    pub(super) bearing: Bearing,
 }
 
 /// What a task came to.
@@ -116,20 +120,26 @@ impl<'a> Destinations<'a> {
 
     /// The endpoint of a lane, and how many messages and bytes a claim may take for it; `None` if that is not worth it.
     pub(super) fn room(&self, lane: &Lane, now: Instant) -> Option<(Arc<str>, usize, usize)> {
-        let destination = self
-            .of(lane)
-            .filter(|destination| *destination.gate.borrow() <= now)?;
-        let (messages, bytes) = destination.room()?;
+        let destination = self.of(lane)?;
+        let (messages, bytes) = destination.room(now)?;
         Some((destination.name.clone(), messages, bytes))
     }
 
-    /// When the next closed endpoint is to be asked again.
+    /// When the next endpoint that must not be asked now may be asked again.
     pub(super) fn next_opening(&self, now: Instant) -> Option<Instant> {
-        let gates = self
-            .by_name
-            .values()
-            .map(|destination| *destination.gate.borrow());
-        gates.filter(|until| *until > now).min()
+        let moments = self.by_name.values().flat_map(|destination| {
+            let gate = *destination.gate.borrow();
+            [
+                Some(gate),
+                Some(destination.saturated),
+                destination.bearing.next_tokens(),
+            ]
+        });
+        moments.flatten().filter(|until| *until > now).min()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Destination> {
+        self.by_name.values_mut()
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&Destination> {
@@ -145,6 +155,7 @@ impl<'a> Destinations<'a> {
 
 impl Destination {
     fn new(endpoint: Endpoint, budget: usize) -> Result<Destination, ClientError> {
+        let now = Instant::now();
         Ok(Destination {
             name: endpoint.name.as_str().into(),
             client: Client::new(&endpoint)?,
@@ -152,20 +163,29 @@ impl Destination {
             held: 0,
             bytes: 0,
             budget,
-            gate: watch::channel(Instant::now()).0,
+            gate: watch::channel(now).0,
             paused: false,
+            saturated: now,
+            bearing: Bearing::new(endpoint.limits.clone(), endpoint.concurrency, now),
             endpoint: Arc::new(endpoint),
         })
     }
 
     /// How many messages and bytes a claim may take now; `None` while it is not worth a round trip. Small claims
     /// cost the database more per message, so while rows are in flight a claim waits for a quarter of the room.
-    fn room(&self) -> Option<(usize, usize)> {
+    fn room(&self, now: Instant) -> Option<(usize, usize)> {
+        if now < self.saturated || now < *self.gate.borrow() {
+            return None;
+        }
         let capacity = self.endpoint.concurrency * (1 + PREFETCH);
         let free = capacity.saturating_sub(self.held);
         let bytes = self.budget.saturating_sub(self.bytes);
         let worth = free * 4 >= capacity && bytes * 4 >= self.budget;
-        (self.held == 0 || worth).then_some((free, bytes))
+        let messages = self
+            .bearing
+            .tokens()
+            .map_or(free, |tokens| tokens.min(free));
+        (messages > 0 && (self.held == 0 || worth)).then_some((messages, bytes))
     }
 
     /// Starts a task for each delivery, or for all of one key; they come in the order of `seq`.
@@ -229,6 +249,11 @@ impl Destination {
     /// The endpoint lets deliveries through.
     pub(super) fn opened(&mut self) {
         self.paused = false;
+    }
+
+    /// As many are on their way to it as may be, over all relays: it is asked again then.
+    pub(super) fn saturated_until(&mut self, until: Instant) {
+        self.saturated = until;
     }
 
     /// Whether the endpoint was paused when it was asked last.

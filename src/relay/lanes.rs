@@ -177,7 +177,11 @@ impl Lanes {
             }
             ClaimState::Busy => state.look = Some(now + SOON.mul_f64(0.5 + jitter)),
             // The endpoint is closed: there is no room for its lanes until it is asked again.
-            ClaimState::Paused | ClaimState::NotBefore => state.look = Some(now),
+            ClaimState::Paused
+            | ClaimState::NotBefore
+            | ClaimState::Open
+            | ClaimState::Saturated
+            | ClaimState::Missing => state.look = Some(now),
             // The caller registers anew, and with that forgets all of this.
             ClaimState::RelayGone | ClaimState::OtherSession | ClaimState::OtherEpoch => {}
         }

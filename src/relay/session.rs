@@ -5,6 +5,7 @@ mod look;
 mod outage;
 mod put_off;
 mod settle;
+mod shared;
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -188,6 +189,7 @@ impl<'a> Session<'a> {
         self.settle().await;
         self.settle_stuck().await;
         self.tell_put_off().await;
+        self.share().await;
         if self.doubt && self.may_call() {
             self.recover().await?;
         }
@@ -220,6 +222,11 @@ impl<'a> Session<'a> {
             return Ok(());
         };
         let order = self.destinations.order(lane);
+        let shared = self
+            .destinations
+            .get(&name)
+            .map(|to| to.bearing.shared())
+            .unwrap_or_default();
         let limit = messages.clamp(1, self.relay.config.batch);
         let Start {
             floors,
@@ -230,11 +237,13 @@ impl<'a> Session<'a> {
             lane,
             endpoint: &name,
             in_order: order.is_by_key(),
+            hold: order.holds(),
             limit: i32::try_from(limit).unwrap_or(i32::MAX),
             bytes: i64::try_from(bytes).unwrap_or(i64::MAX),
             chain: CHAIN,
             floors,
             open_keys: &open_keys,
+            shared,
         };
         let claimed = match self.store.claim(&self.me, &claim).await {
             Ok(claimed) => claimed,
@@ -261,15 +270,38 @@ impl<'a> Session<'a> {
                 return Err(self.give_up().await);
             }
             ClaimState::Paused => self.close(&name, now + PAUSED.mul_f64(0.5 + jitter), true),
-            ClaimState::NotBefore => {
+            ClaimState::NotBefore | ClaimState::Open => {
                 let wait = claimed.next_due.unwrap_or(PAUSED).min(LONGEST_WAIT);
                 self.close(&name, now + wait, false);
+            }
+            ClaimState::Saturated => {
+                if let Some(destination) = self.destinations.get_mut(&name) {
+                    destination
+                        .saturated_until(now + self.relay.config.poll.mul_f64(0.25 + jitter / 4.0));
+                }
+            }
+            ClaimState::Missing => {
+                // Somebody removed the row of the lane or the endpoint: both are made again.
+                self.lanes.forget(std::slice::from_ref(lane));
+                self.next_discovery = now;
+                if let Err(error) = self.store.add_endpoints(&[&*name]).await {
+                    self.failed("add_endpoints", &error);
+                }
             }
             ClaimState::Claimed | ClaimState::Empty | ClaimState::Busy => {
                 if let Some(destination) = self.destinations.get_mut(&name) {
                     destination.opened();
                 }
             }
+        }
+        for key in &claimed.left_keys {
+            self.lanes.open(lane, key.clone(), now);
+        }
+        let taken = claimed.lease.as_ref().map_or(0, |lease| lease.ids.len());
+        if let Some(destination) = self.destinations.get_mut(&name) {
+            destination
+                .bearing
+                .claimed(taken, claimed.breaker, claimed.endpoint_floor);
         }
         let Some(lease) = claimed.lease else {
             return Ok(());
@@ -289,6 +321,7 @@ impl<'a> Session<'a> {
                 self.put(Settle {
                     lease: lease.id,
                     id: *id,
+                    seq: 0,
                     generation: 0,
                     lane: lease.lane.clone(),
                     key: None,
@@ -335,8 +368,12 @@ impl<'a> Session<'a> {
             None => Settlement::Release,
         };
         let attempt = delivery.attempt();
+        if started.is_none() {
+            destination.bearing.unsent(1);
+        }
         if let Some(outcome) = &outcome {
             tell(&endpoint, &delivery, outcome, &settlement);
+            destination.bearing.count(outcome, now);
             let hint = destination.endpoint.retry.hint(outcome);
             if !hint.is_zero() {
                 destination.close(now + hint, false);
@@ -362,6 +399,7 @@ impl<'a> Session<'a> {
         self.put(Settle {
             lease: delivery.lease,
             id: delivery.id,
+            seq: delivery.seq,
             generation: delivery.generation,
             hold: self.destinations.order(&lane).holds(),
             lane,

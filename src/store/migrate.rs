@@ -37,6 +37,9 @@ const FUNCTIONS: &[&str] = &[
     include_str!("../../sql/functions/deregister.sql"),
     include_str!("../../sql/functions/pause.sql"),
     include_str!("../../sql/functions/resume.sql"),
+    include_str!("../../sql/functions/cancel.sql"),
+    include_str!("../../sql/functions/take_tokens.sql"),
+    include_str!("../../sql/functions/report.sql"),
     include_str!("../../sql/functions/maintain_partitions.sql"),
 ];
 

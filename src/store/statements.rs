@@ -22,6 +22,7 @@ macro_rules! statements {
 statements! {
     ADD_ENDPOINTS = "add_endpoints",
     ADD_LANES = "add_lanes",
+    CANCEL = "cancel",
     CLAIM = "claim",
     DEREGISTER = "deregister",
     DISCOVER = "discover",
@@ -37,6 +38,7 @@ statements! {
     RECOVER = "recover",
     REGISTER = "register",
     RENEW = "renew",
+    REPORT = "report",
     RESUME = "resume",
     SETTLE = "settle",
     SET_GUARD = "set_guard",
@@ -44,6 +46,7 @@ statements! {
     STATUS_ENDPOINTS = "status_endpoints",
     STATUS_LANES = "status_lanes",
     STATUS_RELAYS = "status_relays",
+    TAKE_TOKENS = "take_tokens",
     VERSION = "version",
 }
 

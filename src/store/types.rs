@@ -45,6 +45,8 @@ pub struct Claim<'a> {
     pub endpoint: &'a str,
     /// Whether the rows of one key keep their order.
     pub in_order: bool,
+    /// Whether a row that dies closes its key.
+    pub hold: bool,
     /// Messages at most.
     pub limit: i32,
     /// Bytes of payload at most; one message is taken whatever its size.
@@ -55,6 +57,37 @@ pub struct Claim<'a> {
     pub floors: Floors,
     /// Keys that a settle opened since the last claim.
     pub open_keys: &'a [String],
+    /// What holds for the endpoint over all relays together.
+    pub shared: Shared,
+}
+
+/// What a claim needs to know of the limits that all relays share.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Shared {
+    /// Messages on their way to the endpoint at once.
+    pub max_in_flight: Option<i32>,
+    /// So many while its breaker is half open.
+    pub probes: i32,
+    /// For so many seconds after it closed the number in flight grows,
+    pub ramp: f64,
+    /// ... to this.
+    pub ramp_to: i32,
+    /// The oldest lease of the endpoint that lives.
+    pub floor: i64,
+}
+
+/// How the circuit breaker of an endpoint stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BreakerState {
+    /// All is well.
+    #[default]
+    Closed,
+    /// Closed, with failures in its window: successes are worth telling.
+    Watched,
+    /// A few probes are let through.
+    HalfOpen,
+    /// Nothing is let through.
+    Open,
 }
 
 /// How a claim ended.
@@ -70,6 +103,12 @@ pub enum ClaimState {
     Paused,
     /// The endpoint asked to be left alone for a while.
     NotBefore,
+    /// The endpoint's breaker is open.
+    Open,
+    /// As many messages are on their way to the endpoint as may be, over all relays.
+    Saturated,
+    /// The row of the lane or of the endpoint is not there.
+    Missing,
     /// This relay was reaped.
     RelayGone,
     /// This claim belongs to a session that was given up.
@@ -91,6 +130,12 @@ pub struct Claimed {
     pub dry: bool,
     /// Until the lane has something due, or the endpoint may be asked again.
     pub next_due: Option<Duration>,
+    /// Open keys that the limits left behind: to be named again.
+    pub left_keys: Vec<String>,
+    /// How the endpoint's breaker stands; `None` where the claim did not get to look.
+    pub breaker: Option<BreakerState>,
+    /// Where the endpoint's leases start; `None` where nobody had to look.
+    pub endpoint_floor: Option<i64>,
 }
 
 /// A lane that holds rows.
@@ -124,6 +169,8 @@ pub struct Settle {
     pub lease: i64,
     /// The message.
     pub id: Uuid,
+    /// The place of the row that was sent.
+    pub seq: i64,
     /// The life of the message that the lease was for.
     pub generation: i32,
     /// Where its row is.
@@ -174,6 +221,9 @@ impl Claimed {
             "busy" => ClaimState::Busy,
             "paused" => ClaimState::Paused,
             "not_before" => ClaimState::NotBefore,
+            "open" => ClaimState::Open,
+            "saturated" => ClaimState::Saturated,
+            "missing" => ClaimState::Missing,
             "relay_gone" => ClaimState::RelayGone,
             "other_session" => ClaimState::OtherSession,
             "other_epoch" => ClaimState::OtherEpoch,
@@ -207,7 +257,27 @@ impl Claimed {
             floors,
             dry: row.get::<_, Option<bool>>("dry").unwrap_or(false),
             next_due: row.get::<_, Option<f64>>("next_due_in").map(duration),
+            left_keys: row
+                .get::<_, Option<Vec<String>>>("left_keys")
+                .unwrap_or_default(),
+            breaker: row
+                .get::<_, Option<&str>>("breaker")
+                .map(BreakerState::read),
+            endpoint_floor: row.get("endpoint_floor"),
         })
+    }
+}
+
+// === impl BreakerState ===
+
+impl BreakerState {
+    pub(super) fn read(text: &str) -> BreakerState {
+        match text {
+            "open" => BreakerState::Open,
+            "half_open" => BreakerState::HalfOpen,
+            "watched" => BreakerState::Watched,
+            _ => BreakerState::Closed,
+        }
     }
 }
 
@@ -283,7 +353,7 @@ pub(super) fn delivery(row: &Row, lease: &Lease) -> Result<Delivery, Error> {
 }
 
 /// Seconds from the database as a duration: the past is zero, `infinity` is very long.
-fn duration(seconds: f64) -> Duration {
+pub(super) fn duration(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX)
 }
 

@@ -46,7 +46,7 @@ async fn a_lane_that_another_claims_is_busy_and_nobody_waits() {
 }
 
 #[tokio::test]
-async fn a_lane_or_an_endpoint_that_nobody_made_is_busy() {
+async fn a_lane_or_an_endpoint_that_nobody_made_is_missing() {
     let outbox = Outbox::new().await;
     let me = outbox.relay().await;
     let lane = Lane {
@@ -57,12 +57,12 @@ async fn a_lane_or_an_endpoint_that_nobody_made_is_busy() {
         lane: &lane,
         ..take(1)
     };
-    assert_eq!(outbox.claim(&me, &claim).await.state, ClaimState::Busy);
+    assert_eq!(outbox.claim(&me, &claim).await.state, ClaimState::Missing);
     let claim = Claim {
         endpoint: "new",
         ..take(1)
     };
-    assert_eq!(outbox.claim(&me, &claim).await.state, ClaimState::Busy);
+    assert_eq!(outbox.claim(&me, &claim).await.state, ClaimState::Missing);
 }
 
 #[tokio::test]
@@ -124,13 +124,13 @@ async fn another_isolation_level_than_read_committed_is_refused() {
             (
                 "outbox.claim",
                 format!(
-                    "select from outbox.claim('{nobody}', 0, '{nobody}', 't', '', 'e', false, 1, 1, 1, 0, null, 0, 0, '{{}}')"
+                    "select from outbox.claim('{nobody}', 0, '{nobody}', 't', '', 'e', false, false, 1, 1, 1, 0, null, 0, 0, '{{}}', null, 1, 1, 1, 0)"
                 ),
             ),
             (
                 "outbox.settle",
                 format!(
-                    "select from outbox.settle('{nobody}', 'r', '', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', \
+                    "select from outbox.settle('{nobody}', 'r', '', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', \
                      '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', '{{}}', true)"
                 ),
             ),
@@ -371,7 +371,7 @@ async fn a_claim_may_be_forgotten_by_a_crash_but_a_settle_may_not() {
     outbox.run("begin").await;
     let lease: i64 = outbox
         .one(
-            "select lease from outbox.claim($1, 0, $2, 't', '', 'e', false, 1, 1, 1, 0, null, 0, 0, '{}')",
+            "select lease from outbox.claim($1, 0, $2, 't', '', 'e', false, false, 1, 1, 1, 0, null, 0, 0, '{}', null, 1, 1, 1, 0)",
             &[&me.relay, &me.epoch],
         )
         .await;
@@ -380,7 +380,7 @@ async fn a_claim_may_be_forgotten_by_a_crash_but_a_settle_may_not() {
     outbox.run("commit; begin").await;
     outbox
         .run(&format!(
-            "select from outbox.settle('{}', 'r', '', '{{e}}', '{{{lease}}}', '{{{id}}}', '{{0}}', '{{delivered}}', '{{0}}', '{{null}}', \
+            "select from outbox.settle('{}', 'r', '', '{{e}}', '{{{lease}}}', '{{{id}}}', array[(select m.seq from outbox.messages m)], '{{0}}', '{{delivered}}', '{{0}}', '{{null}}', \
              '{{f}}', '{{1}}', '{{success}}', '{{200}}', '{{null}}', '{{null}}', '{{0}}', '{{0}}', true)",
             me.relay
         ))

@@ -7,7 +7,7 @@ use std::{
 /// From the words up. A module imports from the rows above its own only, so that neighbours don't know each other.
 const LAYERS: &[&[&str]] = &[
     &["message"],
-    &["route", "retry"],
+    &["route", "retry", "limit"],
     &["store", "delivery"],
     &["relay", "maintenance"],
     &["config"],
@@ -22,7 +22,7 @@ const LAB: &str = "lab";
 /// What a module must not name, for it belongs to another one or to none.
 const FOREIGN: &[(&[&str], &[&str])] = &[
     (
-        &["message", "route", "retry"],
+        &["message", "route", "retry", "limit"],
         &[
             "tokio",
             "reqwest",

@@ -1,10 +1,10 @@
 //! An outbox with one lane and one endpoint, for the tests that meet the store and its SQL without a loop around it.
 
-use std::{sync::LazyLock, time::Duration};
+use std::{collections::HashMap, sync::LazyLock, time::Duration};
 
 use outbox_relay::{
     message::{Class, Lane, Lease, Outcome, Settlement},
-    store::{Claim, Claimed, Floors, Registration, Settle, SettleReport, Store},
+    store::{Claim, Claimed, Floors, Registration, Settle, SettleReport, Shared, Store},
 };
 use tokio::time::Instant;
 use tokio_postgres::{Client, types::ToSql};
@@ -34,11 +34,13 @@ pub(crate) fn take(limit: i32) -> Claim<'static> {
         lane: &LANE,
         endpoint: ENDPOINT,
         in_order: false,
+        hold: false,
         limit,
         bytes: i64::MAX,
         chain: 8,
         floors: Floors::default(),
         open_keys: &[],
+        shared: Shared::default(),
     }
 }
 
@@ -75,6 +77,8 @@ pub(crate) fn verdict(lease: i64, id: Uuid, settlement: Settlement) -> Settle {
         key: None,
         lease,
         id,
+        // Filled in by those who send it.
+        seq: 0,
         generation: 0,
         endpoint: ENDPOINT.into(),
         settlement,
@@ -123,10 +127,38 @@ impl Outbox {
 
     /// Settles without an archive.
     pub(crate) async fn settle(&self, me: &Registration, settles: &[Settle]) -> SettleReport {
+        self.send(me, settles, false).await
+    }
+
+    /// Settles with an archive.
+    pub(crate) async fn archive(&self, me: &Registration, settles: &[Settle]) -> SettleReport {
+        self.send(me, settles, true).await
+    }
+
+    async fn send(&self, me: &Registration, settles: &[Settle], archive: bool) -> SettleReport {
+        let settles = self.of_now(settles).await;
         self.store
-            .settle(me, "a relay", "", settles, false)
+            .settle(me, "a relay", "", &settles, archive)
             .await
             .unwrap()
+    }
+
+    /// The same, for the rows that are there now (where no `seq` is said).
+    pub(crate) async fn of_now(&self, settles: &[Settle]) -> Vec<Settle> {
+        let rows = self
+            .client
+            .query("select id, seq from outbox.messages", &[])
+            .await
+            .unwrap();
+        let seqs: HashMap<Uuid, i64> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let of_now = |settle: &Settle| match settle.seq {
+            0 => Settle {
+                seq: seqs.get(&settle.id).copied().unwrap_or(0),
+                ..settle.clone()
+            },
+            _ => settle.clone(),
+        };
+        settles.iter().map(of_now).collect()
     }
 
     /// Settles all of a lease in the same way.

@@ -32,11 +32,7 @@ async fn a_delivered_message_is_archived_and_leaves_the_table() {
     let (outbox, me, lease) = leased(1).await;
     let id = lease.ids[0];
     let settles = [verdict(lease.id, id, Settlement::Delivered)];
-    let report = outbox
-        .store
-        .settle(&me, "a relay", "", &settles, true)
-        .await
-        .unwrap();
+    let report = outbox.archive(&me, &settles).await;
     assert_eq!((report.settled, report.history_error), (vec![id], None));
     assert_eq!(outbox.count("outbox.messages").await, 0);
     assert_eq!(outbox.count("outbox.leases").await, 0);
@@ -222,11 +218,7 @@ async fn history_that_cannot_be_written_never_fails_a_settle() {
             verdict(lease.id, lease.ids[1], Settlement::Dead(Reason::Rejected)),
             verdict(lease.id, lease.ids[2], Settlement::Retry(HOUR)),
         ];
-        let report = outbox
-            .store
-            .settle(&me, "a relay", "", &settles, true)
-            .await
-            .unwrap();
+        let report = outbox.archive(&me, &settles).await;
         let settled: BTreeSet<Uuid> = report.settled.into_iter().collect();
         assert_eq!(settled, lease.ids.iter().copied().collect());
         let error = report.history_error.unwrap();

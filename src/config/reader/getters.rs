@@ -11,6 +11,42 @@ use super::section::{Kind, Section, Shape};
 use crate::config::units::{self, quoted};
 
 impl Section<'_> {
+    /// A whole number that may be missing.
+    pub(crate) fn optional_count(
+        &self,
+        key: &'static str,
+        expected: &str,
+        range: impl RangeBounds<u32>,
+    ) -> Option<u32> {
+        let value = self.get(key, &Kind::new(Shape::Whole, expected), |text| {
+            let number = text
+                .parse()
+                .map_err(|_| format!("expected {expected}, found {}", quoted(text)))?;
+            within(number, text, &range, |number| number.to_string())
+        });
+        self.effective(
+            key,
+            value.map(|number| number.to_string()).unwrap_or_default(),
+        );
+        value
+    }
+
+    /// `true` or `false`.
+    pub(crate) fn flag(&self, key: &'static str, default: bool) -> bool {
+        let value = self.get(
+            key,
+            &Kind::new(Shape::Flag, "true or false"),
+            |text| match text {
+                "true" => Ok(true),
+                "false" => Ok(false),
+                _ => Err(format!("expected true or false, found {}", quoted(text))),
+            },
+        );
+        let value = value.unwrap_or(default);
+        self.effective(key, value);
+        value
+    }
+
     /// One of a few words.
     pub(crate) fn choice<T: Copy>(&self, key: &'static str, default: &str, of: &[(&str, T)]) -> T {
         let words: Vec<String> = of.iter().map(|(word, _)| quoted(word)).collect();
@@ -122,6 +158,18 @@ impl Section<'_> {
         parse: impl FnMut(&str) -> Result<T, String>,
     ) -> Option<T> {
         self.get(key, &Kind::secret(expected), parse)
+    }
+
+    /// What `parse` makes of a text that may be missing.
+    pub(crate) fn optional<T: Display>(
+        &self,
+        key: &'static str,
+        expected: &str,
+        parse: impl FnMut(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let value = self.get(key, &Kind::new(Shape::Text, expected), parse);
+        self.effective(key, value.as_ref().map(T::to_string).unwrap_or_default());
+        value
     }
 
     /// What `parse` makes of a text that must be there.

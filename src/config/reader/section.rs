@@ -36,6 +36,7 @@ pub(super) enum Shape {
     Text,
     Whole,
     Real,
+    Flag,
     /// A number with a unit; without one it is taken too, so that the parser can say what is missing.
     Amount,
 }
@@ -320,7 +321,10 @@ impl<'k> Kind<'k> {
             DeValue::String(text) if matches!(self.shape, Shape::Text | Shape::Amount) => {
                 Ok(Cow::Borrowed(text))
             }
-            DeValue::Integer(number) if !matches!(self.shape, Shape::Text) => {
+            DeValue::Boolean(value) if matches!(self.shape, Shape::Flag) => {
+                Ok(Cow::Borrowed(if *value { "true" } else { "false" }))
+            }
+            DeValue::Integer(number) if !matches!(self.shape, Shape::Text | Shape::Flag) => {
                 // Decimal, whatever its radix in the file. One that does not fit stays as it is, and is out of any range.
                 let decimal = i128::from_str_radix(number.as_str(), number.radix());
                 Ok(decimal.map_or(number.as_str().into(), |number| number.to_string().into()))

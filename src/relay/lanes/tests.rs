@@ -36,6 +36,9 @@ fn claimed(state: ClaimState, taken: bool, dry: bool, seq: i64) -> Claimed {
         floors,
         dry,
         next_due: None,
+        left_keys: Vec::new(),
+        breaker: None,
+        endpoint_floor: None,
     }
 }
 

@@ -162,6 +162,7 @@ async fn the_relay_can_run_all_that_it_runs() {
             ..verdict(lease.id, *id, way)
         })
         .collect();
+    let settles = outbox.of_now(&settles).await;
     let report = store
         .settle(&me, "a relay", "", &settles, true)
         .await

@@ -43,18 +43,13 @@ async fn a_settle_that_is_sent_twice_changes_nothing() {
             ..verdict(lease.id, *id, way)
         })
         .collect();
-    let first = outbox
-        .store
-        .settle(&me, "a relay", "", &settles, true)
-        .await;
-    assert_eq!(first.unwrap().settled.len(), 3);
+    // The same parameters each time, `seq` too.
+    let settles: Vec<Settle> = outbox.of_now(&settles).await;
+    assert_eq!(outbox.archive(&me, &settles).await.settled.len(), 3);
     let before = everything(&outbox).await;
     for _ in 0..3 {
-        let again = outbox
-            .store
-            .settle(&me, "a relay", "", &settles, true)
-            .await;
-        assert!(again.unwrap().settled.is_empty());
+        let again = outbox.archive(&me, &settles).await;
+        assert!(again.settled.is_empty());
         assert_eq!(everything(&outbox).await, before);
     }
 }
@@ -137,11 +132,7 @@ async fn of_two_verdicts_on_one_message_the_first_counts() {
                 other,
                 verdict(lease.id, lease.ids[0], second),
             ];
-            outbox
-                .store
-                .settle(&me, "a relay", "", &settles, true)
-                .await
-                .unwrap();
+            outbox.archive(&me, &settles).await;
             let found = [
                 outbox.count("outbox.delivered").await - 1,
                 outbox.count("outbox.messages where attempts = 1").await,
@@ -218,6 +209,8 @@ async fn settle_and_reap_at_the_same_time_never_deadlock() {
             .skip(every - 1)
             .step_by(every)
             .collect();
+        let settles = outbox.of_now(&settles).await;
+        let some = outbox.of_now(&some).await;
         let (settled, reaped, late) = tokio::join!(
             outbox.store.settle(&me, "a relay", "", &settles, true),
             reaper.reap(me.relay, 0, u32::from(round % 2 == 0)),
@@ -238,4 +231,21 @@ async fn settle_and_reap_at_the_same_time_never_deadlock() {
         )
         .await;
     assert_eq!(gone, i64::from(ROUNDS) * 12);
+}
+
+#[tokio::test]
+async fn a_late_success_does_not_remove_a_row_that_uses_the_id_again() {
+    let (outbox, me, lease) = leased(1).await;
+    let id = lease.ids[0];
+    let late = outbox
+        .of_now(&[verdict(lease.id, id, Settlement::Delivered)])
+        .await;
+    outbox.settle(&me, &late).await;
+    outbox
+        .run(&format!(
+            "insert into outbox.messages (id, topic) values ('{id}', 't')"
+        ))
+        .await;
+    assert!(outbox.settle(&me, &late).await.settled.is_empty());
+    assert_eq!(outbox.count("outbox.messages").await, 1);
 }

@@ -3,6 +3,7 @@ use std::time::Duration;
 
 use outbox_relay::{
     delivery::Endpoint,
+    limit::Limits,
     relay::{self, Error, Relay, Summary},
     retry,
     route::{Order, Pattern, Route, Routes},
@@ -32,6 +33,7 @@ pub(crate) fn endpoint(name: &str, url: &str) -> Endpoint {
             max_age: Duration::from_secs(3600),
             ..retry::Policy::default()
         },
+        limits: Limits::default(),
     }
 }
 

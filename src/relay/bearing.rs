@@ -1,0 +1,287 @@
+//! What this relay knows of an endpoint's shared limits: the tokens it holds, and what it has to tell the breaker.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::{
+    limit::{Breaker, Counts, Health, Limits, Rate},
+    message::Outcome,
+    store::{BreakerState, Shared},
+};
+
+/// The endpoint's row is written so often at most.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// One endpoint's.
+#[derive(Debug)]
+pub(super) struct Bearing {
+    limits: Limits,
+    /// To how many in flight it grows after a recovery.
+    concurrency: i32,
+    /// Requests that may be made before more tokens have to be taken.
+    tokens: i32,
+    next_tokens: Instant,
+    counts: Counts,
+    counted: Instant,
+    state: BreakerState,
+    next_report: Instant,
+    floor: i64,
+}
+
+impl Bearing {
+    pub(super) fn new(limits: Limits, concurrency: usize, now: Instant) -> Bearing {
+        Bearing {
+            limits,
+            concurrency: i32::try_from(concurrency).unwrap_or(i32::MAX),
+            tokens: 0,
+            next_tokens: now,
+            counts: Counts::default(),
+            counted: now,
+            state: BreakerState::Closed,
+            next_report: now,
+            floor: 0,
+        }
+    }
+
+    // === in a claim ===
+
+    /// How many requests the tokens allow; `None` = any number.
+    pub(super) fn tokens(&self) -> Option<usize> {
+        self.limits
+            .rate
+            .map(|_| usize::try_from(self.tokens).unwrap_or(0))
+    }
+
+    /// What a claim tells the database of the limits.
+    pub(super) fn shared(&self) -> Shared {
+        let breaker = self.limits.breaker.unwrap_or_default();
+        let whole = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
+        Shared {
+            max_in_flight: self.limits.max_in_flight.map(whole),
+            probes: whole(breaker.probes),
+            ramp: breaker.ramp.as_secs_f64(),
+            ramp_to: self.limits.max_in_flight.map_or(self.concurrency, whole),
+            floor: self.floor,
+        }
+    }
+
+    /// Takes in what a claim brought: so many messages.
+    pub(super) fn claimed(
+        &mut self,
+        taken: usize,
+        state: Option<BreakerState>,
+        floor: Option<i64>,
+    ) {
+        if self.limits.rate.is_some() {
+            self.tokens -= i32::try_from(taken).unwrap_or(i32::MAX).min(self.tokens);
+        }
+        self.state = state.unwrap_or(self.state);
+        self.floor = floor.unwrap_or(self.floor);
+    }
+
+    /// So many were claimed and not sent: their tokens are there again.
+    pub(super) fn unsent(&mut self, messages: i32) {
+        if let Some(rate) = self.limits.rate {
+            self.tokens = self.tokens.saturating_add(messages).min(per_second(&rate));
+        }
+    }
+
+    // === the rate ===
+
+    /// How many tokens to ask for now; `None` = none, or later.
+    pub(super) fn wants_tokens(&self, now: Instant) -> Option<(Rate, i32)> {
+        let rate = self.limits.rate?;
+        let full = per_second(&rate);
+        (now >= self.next_tokens && self.tokens < full.min(self.concurrency).max(1))
+            .then_some((rate, full - self.tokens))
+    }
+
+    /// So many were taken, the next one is there after `next`.
+    pub(super) fn got_tokens(&mut self, taken: i32, next: Duration, now: Instant) {
+        self.tokens += taken;
+        self.next_tokens = now
+            + if taken == 0 {
+                next.max(EVERY / 20)
+            } else {
+                EVERY
+            };
+    }
+
+    /// When tokens may be asked for again, if there are none.
+    pub(super) fn next_tokens(&self) -> Option<Instant> {
+        (self.limits.rate.is_some() && self.tokens == 0).then_some(self.next_tokens)
+    }
+
+    // === the breaker ===
+
+    pub(super) fn count(&mut self, outcome: &Outcome, now: Instant) {
+        if let Some(breaker) = self.limits.breaker {
+            self.counts
+                .fade(now.duration_since(self.counted), breaker.window);
+            self.counted = now;
+            self.counts.add(Health::of(outcome));
+        }
+    }
+
+    /// What is to be told now. A healthy endpoint is not told of at all; a probe's outcome at once.
+    pub(super) fn due(&mut self, now: Instant) -> Option<(Breaker, Counts)> {
+        let breaker = self.limits.breaker?;
+        let news = match self.state {
+            BreakerState::Closed | BreakerState::Open => self.counts.failures >= 0.5,
+            BreakerState::Watched | BreakerState::HalfOpen => {
+                self.counts.failures >= 0.5 || self.counts.successes >= 0.5
+            }
+        };
+        // A burst of failures is told at once, too, or hundreds of messages fail before the second is over.
+        let urgent = self.state == BreakerState::HalfOpen
+            || self.counts.failures >= f64::from(breaker.minimum);
+        (news && (urgent || now >= self.next_report)).then_some((breaker, self.counts))
+    }
+
+    /// It was told, and stands so.
+    pub(super) fn reported(&mut self, state: BreakerState, now: Instant) {
+        self.counts = Counts::default();
+        self.next_report = now + EVERY;
+        self.state = match state {
+            // There are failures in its window: ours.
+            BreakerState::Closed => BreakerState::Watched,
+            state => state,
+        };
+    }
+}
+
+/// How many tokens are held at most: what may be sent within a second.
+fn per_second(rate: &Rate) -> i32 {
+    // The cast saturates.
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "bounded by the line before"
+    )]
+    let tokens = rate.per_second.min(rate.burst).clamp(1.0, 1e6) as i32;
+    tokens
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Class;
+
+    fn bearing(limits: Limits, now: Instant) -> Bearing {
+        Bearing::new(limits, 64, now)
+    }
+
+    fn outcome(class: Class) -> Outcome {
+        let (status, error, response, retry_after) = (None, None, None, None);
+        Outcome {
+            class,
+            status,
+            error,
+            response,
+            retry_after,
+            duration: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn tokens_are_taken_about_once_a_second_and_spent_by_claims() {
+        let now = Instant::now();
+        let rate = Rate {
+            per_second: 100.0,
+            burst: 20.0,
+        };
+        let mut bearing = bearing(
+            Limits {
+                rate: Some(rate),
+                ..Limits::default()
+            },
+            now,
+        );
+        assert_eq!(
+            (bearing.tokens(), bearing.wants_tokens(now)),
+            (Some(0), Some((rate, 20)))
+        );
+        bearing.got_tokens(20, Duration::ZERO, now);
+        assert_eq!(
+            (bearing.tokens(), bearing.wants_tokens(now)),
+            (Some(20), None)
+        );
+        bearing.claimed(15, None, None);
+        assert_eq!(bearing.tokens(), Some(5));
+        assert_eq!(bearing.wants_tokens(now), None, "a moment ago");
+        assert_eq!(bearing.wants_tokens(now + EVERY), Some((rate, 15)));
+        bearing.unsent(100);
+        assert_eq!(bearing.tokens(), Some(20));
+        bearing.claimed(20, None, None);
+        bearing.got_tokens(0, Duration::from_millis(300), now);
+        assert_eq!(
+            bearing.next_tokens(),
+            Some(now + Duration::from_millis(300))
+        );
+    }
+
+    #[test]
+    fn without_a_rate_there_are_no_tokens_to_count() {
+        let now = Instant::now();
+        let mut bearing = bearing(Limits::default(), now);
+        bearing.claimed(100, None, None);
+        assert_eq!(
+            (
+                bearing.tokens(),
+                bearing.wants_tokens(now),
+                bearing.next_tokens()
+            ),
+            (None, None, None)
+        );
+    }
+
+    #[test]
+    fn a_healthy_endpoint_is_not_told_of() {
+        let now = Instant::now();
+        let mut bearing = bearing(
+            Limits {
+                breaker: Some(Breaker::default()),
+                ..Limits::default()
+            },
+            now,
+        );
+        for _ in 0..1000 {
+            bearing.count(&outcome(Class::Success), now);
+        }
+        assert_eq!(bearing.due(now), None);
+        bearing.count(&outcome(Class::Timeout), now);
+        let (_, counts) = bearing.due(now).unwrap();
+        assert!(counts.failures > 0.9 && counts.successes > 999.0);
+        bearing.reported(BreakerState::Closed, now);
+        assert_eq!(bearing.due(now + EVERY), None);
+        bearing.count(&outcome(Class::Success), now);
+        assert!(
+            bearing.due(now).is_none() && bearing.due(now + EVERY).is_some(),
+            "it is watched now"
+        );
+    }
+
+    #[test]
+    fn many_failures_and_probes_are_told_at_once() {
+        let now = Instant::now();
+        let mut bearing = bearing(
+            Limits {
+                breaker: Some(Breaker::default()),
+                ..Limits::default()
+            },
+            now,
+        );
+        bearing.reported(BreakerState::Closed, now);
+        for _ in 0..19 {
+            bearing.count(&outcome(Class::Connect), now);
+        }
+        assert!(bearing.due(now).is_none());
+        bearing.count(&outcome(Class::Connect), now);
+        assert!(bearing.due(now).is_some());
+        bearing.reported(BreakerState::Open, now);
+        bearing.claimed(1, Some(BreakerState::HalfOpen), None);
+        assert!(bearing.due(now).is_none());
+        bearing.count(&outcome(Class::Success), now);
+        assert!(bearing.due(now).is_some());
+    }
+}
