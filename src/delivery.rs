@@ -12,33 +12,33 @@
 //! kernel have taken over by then may still arrive; so they are given a large body in parts, and what arrives of it is no
 //! request. Otherwise a payload that has been put off, or given to another relay, could come in whole much later.
 
+mod answer;
+mod body;
 mod classify;
+mod file;
 pub mod headers;
+mod request;
+pub mod sign;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    convert::Infallible,
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 
-use bytes::Bytes;
-use hyper::body::{Frame, SizeHint};
-use reqwest::{
-    Body, RequestBuilder, Response, StatusCode, Url,
-    header::{AUTHORIZATION, DATE, LOCATION, RETRY_AFTER},
-    redirect,
-};
+use reqwest::{RequestBuilder, Url, redirect};
 use rustls::crypto::{CryptoProvider, ring};
 use tokio::time::{Instant, timeout};
 use tower::{layer::layer_fn, util::MapRequest};
 
+use self::{
+    answer::Answer,
+    request::{Maker, Prepared},
+};
 use crate::{
     message::{Class, Delivery, Outcome},
     retry,
@@ -49,9 +49,6 @@ pub const EXCERPT: usize = 2 * 1024;
 
 /// Bytes of an answer's body that are read at most: the rest of a short one, so that its connection can be used again.
 pub const DRAIN: usize = 64 * 1024;
-
-/// Bytes of a request's body that the HTTP library is given at once.
-const PART: usize = 64 * 1024;
 
 /// How long a connection may lie idle before we close it.
 ///
@@ -78,16 +75,28 @@ pub struct Endpoint {
     pub connect_timeout: Duration,
     /// How failures are tried again.
     pub retry: retry::Policy,
+    /// The secrets that its requests are signed with.
+    pub sign: sign::Config,
 }
 
 /// Sends the attempts of one endpoint, over connections that no other endpoint shares.
 #[derive(Clone)]
-pub struct Client {
+pub struct Client(Arc<Inner>);
+
+struct Inner {
     http: reqwest::Client,
-    url: Url,
+    maker: Maker,
     timeout: Duration,
     /// How many connections were begun so far: an attempt that began none used an old one.
     connects: Arc<AtomicU64>,
+}
+
+/// Why there is no whole answer.
+enum Fault {
+    /// The row makes no request; the reason has nothing secret in it.
+    Unsendable(String),
+    /// It broke on its way, or its answer did.
+    Broken(reqwest::Error),
 }
 
 /// Why an endpoint can't be sent to at all: found at start, not at the first delivery.
@@ -99,6 +108,14 @@ pub enum ClientError {
         /// The endpoint's name.
         endpoint: String,
     },
+    /// A file that its configuration names can't be used.
+    #[error("endpoint {endpoint}: {message}")]
+    File {
+        /// The endpoint's name.
+        endpoint: String,
+        /// Which file, and what is wrong with it; nothing of what it holds.
+        message: String,
+    },
     /// TLS can't be set up, for want of trusted authorities for instance.
     #[error("endpoint {endpoint}: cannot set up its HTTP client")]
     Setup {
@@ -109,26 +126,28 @@ pub enum ClientError {
     },
 }
 
-/// The rest of a large body. Not copied: the parts share the stored bytes.
-struct Parts(Bytes);
-
-/// What has been seen of an answer so far. It outlives the request, so that a deadline does not take it away.
-#[derive(Default)]
-struct Answer {
-    status: Option<StatusCode>,
-    location: Option<String>,
-    retry_after: Option<Duration>,
-    /// How many bytes its body said to have, where it ended before.
-    promised: Option<u64>,
-    /// Up to three bytes longer than [`EXCERPT`], so that a character that crosses the limit is seen whole.
-    body: Vec<u8>,
-}
-
 /// Chooses ring as this process's TLS implementation, unless one has been chosen already.
 pub fn install_tls() {
     // An error says that another thread was faster, which is as good.
     if CryptoProvider::get_default().is_none() {
         drop(ring::default_provider().install_default());
+    }
+}
+
+// === impl Endpoint ===
+
+impl Endpoint {
+    /// An endpoint with the default of every other setting.
+    pub fn new(name: impl Into<String>, url: Url) -> Endpoint {
+        Endpoint {
+            name: name.into(),
+            url,
+            concurrency: 64,
+            timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(3),
+            retry: retry::Policy::default(),
+            sign: sign::Config::default(),
+        }
     }
 }
 
@@ -189,12 +208,16 @@ impl Client {
                 endpoint: endpoint.name.clone(),
                 source,
             })?;
-        Ok(Client {
+        let maker = Maker::new(endpoint).map_err(|message| ClientError::File {
+            endpoint: endpoint.name.clone(),
+            message,
+        })?;
+        Ok(Client(Arc::new(Inner {
             http,
-            url: endpoint.url.clone(),
+            maker,
             timeout: endpoint.timeout,
             connects,
-        })
+        })))
     }
 
     /// Sends one request and says what came of it.
@@ -205,57 +228,43 @@ impl Client {
     pub async fn attempt(&self, delivery: &Delivery) -> Outcome {
         let started = Instant::now();
         let mut answer = Answer::default();
-        let (class, error) = match self.request(delivery) {
-            Err(error) => (Class::Unsendable, Some(classify::line(&error))),
-            Ok(request) => {
-                match timeout(
-                    self.timeout,
-                    self.exchange_again(request, delivery, &mut answer),
-                )
-                .await
-                {
-                    Ok(Ok(())) => answer.whole(),
-                    Ok(Err(error)) => answer.broken(error),
-                    Err(_elapsed) => answer.late(self.timeout),
-                }
+        let whole = timeout(self.0.timeout, self.0.deliver(delivery, &mut answer)).await;
+        let (class, error) = match whole {
+            Ok(Ok(())) => answer.whole(),
+            Ok(Err(Fault::Unsendable(reason))) => {
+                (Class::Unsendable, Some(classify::line(&reason)))
             }
+            Ok(Err(Fault::Broken(error))) => answer.broken(error),
+            Err(_elapsed) => answer.late(self.0.timeout),
         };
         Outcome {
             class,
             status: answer.status.map(|status| status.as_u16()),
             error,
-            response: excerpt(&answer.body),
+            response: answer.excerpt(),
             retry_after: answer.retry_after,
             duration: started.elapsed(),
         }
     }
+}
 
-    fn request(&self, delivery: &Delivery) -> Result<RequestBuilder, String> {
-        let headers = headers::build(delivery)?;
-        let own_credentials = !self.url.username().is_empty() || self.url.password().is_some();
-        if own_credentials && headers.contains_key(AUTHORIZATION) {
-            // To choose would be to act in somebody else's name.
-            return Err(
-                "header \"authorization\": the endpoint's URL has credentials of its own".into(),
-            );
-        }
-        let body = delivery.body.clone().unwrap_or_default();
-        let body = if body.len() > PART {
-            Body::wrap(Parts(body))
-        } else {
-            Body::from(body)
-        };
-        let request = self.http.post(self.url.clone());
-        Ok(request.headers(headers).body(body))
+// === impl Inner ===
+
+impl Inner {
+    async fn deliver(&self, delivery: &Delivery, answer: &mut Answer) -> Result<(), Fault> {
+        let prepared = self.maker.prepare(delivery).map_err(Fault::Unsendable)?;
+        self.exchange_again(&prepared, answer)
+            .await
+            .map_err(Fault::Broken)
     }
 
     async fn exchange_again(
         &self,
-        request: RequestBuilder,
-        delivery: &Delivery,
+        prepared: &Prepared,
         answer: &mut Answer,
     ) -> Result<(), reqwest::Error> {
         let connects = self.connects.load(Ordering::Relaxed);
+        let request = self.maker.request(&self.http, prepared);
         let result = self.exchange(request, answer).await;
         // With a connection begun meanwhile, by this attempt or its neighbours, it may have been a new one.
         let reused = self.connects.load(Ordering::Relaxed) == connects;
@@ -263,11 +272,8 @@ impl Client {
         if !reused || answer.status.is_some() || !classify::is_reset(&error) {
             return Err(error);
         }
-        match self.request(delivery) {
-            Ok(again) => self.exchange(again, answer).await,
-            // It was built a moment ago.
-            Err(_) => Err(error),
-        }
+        let again = self.maker.request(&self.http, prepared);
+        self.exchange(again, answer).await
     }
 
     async fn exchange(
@@ -276,7 +282,7 @@ impl Client {
         answer: &mut Answer,
     ) -> Result<(), reqwest::Error> {
         let mut response = request.send().await?;
-        answer.head(&response, &self.url);
+        answer.head(&response);
         let length = response.content_length();
         // A body that says it is longer takes its connection with it in any case.
         let enough = match length {
@@ -291,117 +297,8 @@ impl Client {
                 break;
             };
             read += chunk.len();
-            let room = (EXCERPT + 3 - answer.body.len()).min(chunk.len());
-            answer.body.extend_from_slice(&chunk[..room]);
+            answer.keep(&chunk);
         }
         Ok(())
     }
-}
-
-// === impl Parts ===
-
-impl hyper::body::Body for Parts {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let size = self.0.len().min(PART);
-        let part = (size > 0).then(|| Ok(Frame::data(self.0.split_to(size))));
-        Poll::Ready(part)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Exact, so that it is sent with a length and not in chunks, which some servers refuse.
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.len() as u64)
-    }
-}
-
-// === impl Answer ===
-
-impl Answer {
-    fn head(&mut self, response: &Response, url: &Url) {
-        let status = response.status();
-        let header = |name| {
-            response
-                .headers()
-                .get(name)
-                .map(reqwest::header::HeaderValue::as_bytes)
-        };
-        self.status = Some(status);
-        if status.is_redirection() {
-            self.location = header(LOCATION).map(|value| classify::location(url, value));
-        }
-        // After a 2xx it speaks of what the receiver does next, not of us.
-        if !status.is_success() {
-            self.retry_after =
-                header(RETRY_AFTER).and_then(|value| classify::retry_after(value, header(DATE)));
-        }
-    }
-
-    /// All that came of the answer is there.
-    fn whole(&self) -> (Class, Option<String>) {
-        if let (Some(line), Some(promised)) = (self.first_line(), self.promised) {
-            let text = format!("{line}, but its body ended before its {promised} bytes");
-            return (Class::Reset, Some(classify::line(&text)));
-        }
-        let class = match self.status {
-            Some(status) => classify::status(status.as_u16()),
-            None => Class::Protocol,
-        };
-        let error = (class != Class::Success).then(|| self.first_line().unwrap_or_default());
-        (class, error)
-    }
-
-    /// It broke, before or after its first line.
-    fn broken(&self, error: reqwest::Error) -> (Class, Option<String>) {
-        let (class, text) = classify::error(error);
-        let text = match self.first_line() {
-            Some(line) => classify::line(&format!("{line}, but its body broke off: {text}")),
-            None => text,
-        };
-        (class, Some(text))
-    }
-
-    /// The deadline was faster.
-    fn late(&self, timeout: Duration) -> (Class, Option<String>) {
-        let text = match self.first_line() {
-            Some(line) => format!("{line}, but its body was not finished within {timeout:?}"),
-            None => format!("no answer within {timeout:?}"),
-        };
-        (Class::Timeout, Some(classify::line(&text)))
-    }
-
-    fn first_line(&self) -> Option<String> {
-        let status = self.status?;
-        let mut line = format!("HTTP {}", status.as_u16());
-        if let Some(reason) = status.canonical_reason() {
-            line.push(' ');
-            line.push_str(reason);
-        }
-        if let Some(location) = &self.location {
-            line.push_str(", Location: ");
-            line.push_str(location);
-        }
-        Some(classify::line(&line))
-    }
-}
-
-/// What can be stored of a body: valid UTF-8 without NUL, cut at [`EXCERPT`] bytes on a character boundary.
-///
-/// A replacement is never shorter than what it stands for. So what a cut in the middle of a character leaves behind,
-/// among the last three bytes of a body that is longer than the limit, lies beyond it here too.
-fn excerpt(body: &[u8]) -> Option<String> {
-    if body.is_empty() {
-        return None;
-    }
-    let mut text = String::from_utf8_lossy(body).replace('\0', "\u{FFFD}");
-    text.truncate(text.floor_char_boundary(EXCERPT));
-    Some(text)
 }

@@ -1,5 +1,7 @@
 //! The tables of the file, one function each: every key, its default and its range stand here and nowhere else.
 
+mod sending;
+
 use std::{fs, time::Duration};
 
 use reqwest::Url;
@@ -165,6 +167,7 @@ fn endpoint(
         connect_timeout,
         concurrency: section.count("concurrency", 64, 1..=10_000),
         retry: policy(&section.section("retry")),
+        sign: sending::sign(section),
         name: name?,
         url: url?,
     })

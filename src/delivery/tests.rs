@@ -2,6 +2,7 @@
 
 mod answers;
 mod failures;
+mod signing;
 
 use std::{
     sync::{
@@ -12,6 +13,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use reqwest::StatusCode;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -20,7 +22,11 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::*;
+use super::{
+    answer::{Answer, excerpt},
+    body::PART,
+    *,
+};
 
 /// Long enough for anything that should happen on a loaded machine, short enough for a test that hangs.
 const SOON: Duration = Duration::from_secs(10);
@@ -156,12 +162,10 @@ async fn soon<T>(rx: &mut mpsc::UnboundedReceiver<T>) -> T {
 
 fn endpoint(url: &str) -> Endpoint {
     Endpoint {
-        name: "test".into(),
-        url: url.parse().unwrap(),
         concurrency: 4,
         timeout: SOON,
         connect_timeout: SOON,
-        retry: retry::Policy::default(),
+        ..Endpoint::new("test", url.parse().unwrap())
     }
 }
 

@@ -9,3 +9,4 @@
 mod lab;
 mod smoke;
 mod support;
+mod verifiers;

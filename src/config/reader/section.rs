@@ -1,5 +1,7 @@
 //! A table as a getter sees it: the file's, overrides before it, and what it inherits behind it.
 
+mod lists;
+
 use std::{borrow::Cow, fmt::Display};
 
 use toml::{
@@ -80,7 +82,7 @@ impl<'r> Section<'r> {
                 if let DeValue::Table(table) = value.get_ref() {
                     inner.table = Some(table);
                 } else {
-                    self.unexpected(value, &inner.path, "a table");
+                    self.unexpected_secret(value, &inner.path, "a table");
                 }
             }
             inner
@@ -169,6 +171,14 @@ impl<'r> Section<'r> {
         }
         self.effective(key, texts.join("\n"));
         (texts.len() == items.len()).then_some(texts)
+    }
+
+    /// Whether this table is there, in the file or because something in it is overridden.
+    pub(crate) fn given(&self) -> bool {
+        let inner = self.own.prefix.as_ref();
+        let mut names = self.reader.environment.keys();
+        self.own.table.is_some()
+            || inner.is_some_and(|inner| names.any(|name| name.starts_with(inner)))
     }
 
     /// Whether this section itself, in the file or by an override, has the key. To be asked after its getter.
@@ -278,6 +288,17 @@ impl<'r> Section<'r> {
         let found = describe(value.get_ref());
         self.reader
             .wrong(path, &place, format!("expected {expected}, found {found}"));
+    }
+
+    /// The same where a text may be a secret that stands in the wrong place.
+    fn unexpected_secret(&self, value: &Spanned<DeValue<'_>>, path: &str, expected: &str) {
+        if value.get_ref().is_str() {
+            let place = Place::Line(self.reader.line(value));
+            let message = format!("expected {expected}, found a text");
+            self.reader.wrong(path, &place, message);
+        } else {
+            self.unexpected(value, path, expected);
+        }
     }
 }
 

@@ -1,0 +1,94 @@
+//! What requests look like, as the file says it.
+
+use super::*;
+use crate::delivery::{Endpoint, sign::Secret};
+
+const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+const OTHER: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
+
+/// The endpoint `billing` of the smallest form with `keys` in it and `defaults` before it (` ; ` = a line break).
+fn billing(keys: &str, defaults: &str, variables: &[(&str, &str)]) -> Result<Endpoint, Problems> {
+    let keys = format!("{keys}\n[[routes]]").replace(" ; ", "\n");
+    let text = SMALLEST.replace("[[routes]]", &keys);
+    let text = format!("[defaults]\n{}\n{text}", defaults.replace(" ; ", "\n"));
+    let mut variables = variables.to_vec();
+    variables.push(DATABASE);
+    read(&text, &variables).map(|mut config| config.endpoints.remove(0))
+}
+
+/// What an endpoint's keys are, and what must be said of them. The keys start at line 8.
+fn each_is_wrong(table: &str) {
+    for row in table.lines().skip(1) {
+        let (keys, want) = row.split_once(" => ").unwrap();
+        let keys = keys.replace("SECRET", SECRET);
+        let problems = billing(&keys, "", &[]).expect_err(row);
+        let shown = problems.list[0].to_string();
+        assert!(shown.contains(want), "{row}: {shown}");
+        assert_eq!(problems.list.len(), 1, "{row}: {problems}");
+        assert!(!shown.contains("s3cret"), "{row}: {shown}");
+    }
+}
+
+fn secrets(texts: &[&str]) -> Vec<Secret> {
+    texts.iter().map(|s| Secret::parse(s).unwrap()).collect()
+}
+
+#[test]
+fn secrets_are_listed_inherited_and_overridden() {
+    let both =
+        format!("sign = {{ secrets = [\"{SECRET}\", \"{OTHER}\"], secret_files = [\"/a\"] }}");
+    let endpoint = billing(&both, "", &[]).unwrap();
+    assert_eq!(endpoint.sign.secrets, secrets(&[SECRET, OTHER]));
+    assert_eq!(endpoint.sign.secret_files, [Path::new("/a")]);
+    assert!(!format!("{endpoint:?}").contains("MfKQ9r8G"));
+
+    let endpoint = billing("sign.secret_files = [\"/b\"]", &both, &[]).unwrap();
+    assert_eq!(endpoint.sign.secrets, secrets(&[SECRET, OTHER]));
+    assert_eq!(endpoint.sign.secret_files, [Path::new("/b")]);
+
+    let endpoint = billing("sign = { secrets = [], secret_files = [] }", &both, &[]).unwrap();
+    assert_eq!(endpoint.sign, Default::default());
+
+    let list = format!("{OTHER}, {SECRET}");
+    let variable = ("OUTBOX__ENDPOINTS__BILLING__SIGN__SECRETS", list.as_str());
+    let endpoint = billing("", "", &[variable]).unwrap();
+    assert_eq!(endpoint.sign.secrets, secrets(&[OTHER, SECRET]));
+}
+
+#[test]
+fn secrets_are_no_part_of_the_digest_but_their_files_are() {
+    let digest = |secret: &str, file: &str| {
+        let keys = format!(
+            "sign = {{ secrets = [\"{secret}\"], secret_files = [\"{file}\"] }}\n[[routes]]"
+        );
+        read(&SMALLEST.replace("[[routes]]", &keys), &[DATABASE])
+            .unwrap()
+            .digest
+    };
+    assert_eq!(digest(SECRET, "/a"), digest(OTHER, "/a"));
+    assert_ne!(digest(SECRET, "/a"), digest(SECRET, "/b"));
+}
+
+const SIGN: &str = r#"
+sign = "s3cret" => line 8, endpoints[0].sign: expected a table, found a text
+sign = {} => line 8, endpoints[0].sign.secrets: would sign nothing
+sign.secrets = ["SECRET"] ; sign.secret = "s3cret" => line 9, endpoints[0].sign.secret: unknown key; did you mean secrets?
+sign.secrets = "SECRET" => line 8, endpoints[0].sign.secrets: expected a list of secrets such as "whsec_…", found a text
+sign.secrets = ["SECRET", "whsec_s3cret"] => line 8, endpoints[0].sign.secrets[1]: what follows whsec_ must be base64
+sign.secrets = [ ; "SECRET", ; 5] => line 10, endpoints[0].sign.secrets[1]: expected secrets such as "whsec_…", found a value of type integer
+sign.secrets = ["s3cret"] => a signing secret must begin with whsec_ (shared secret) or whsk_ (private key)
+sign.secret_files = ["/a", ""] => endpoints[0].sign.secret_files[1]: a path must not be empty
+sign.secret_files = [[]] => endpoints[0].sign.secret_files[0]: expected paths such as "/run/secrets/billing", found a list
+"#;
+
+#[test]
+fn what_is_wrong_with_secrets_is_said_without_them() {
+    each_is_wrong(SIGN);
+    let variable = ("OUTBOX__DEFAULTS__SIGN__SECRETS", "whsec_s3cret");
+    let problems = billing("", "", &[variable]).unwrap_err().to_string();
+    let want = "relay.toml: environment OUTBOX__DEFAULTS__SIGN__SECRETS: what follows whsec_";
+    assert!(
+        problems.starts_with(want) && !problems.contains("s3cret"),
+        "{problems}"
+    );
+}
