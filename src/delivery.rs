@@ -17,6 +17,7 @@ mod body;
 mod classify;
 mod file;
 pub mod headers;
+pub mod idempotency;
 mod request;
 pub mod sign;
 #[cfg(test)]
@@ -77,6 +78,8 @@ pub struct Endpoint {
     pub retry: retry::Policy,
     /// The secrets that its requests are signed with.
     pub sign: sign::Config,
+    /// How it is told a message's key.
+    pub idempotency: idempotency::Config,
 }
 
 /// Sends the attempts of one endpoint, over connections that no other endpoint shares.
@@ -147,7 +150,17 @@ impl Endpoint {
             connect_timeout: Duration::from_secs(3),
             retry: retry::Policy::default(),
             sign: sign::Config::default(),
+            idempotency: idempotency::Config::default(),
         }
+    }
+
+    /// What may go wrong although all of it is allowed; `show` writes a duration.
+    pub fn warnings(&self, show: impl Fn(Duration) -> String) -> Vec<String> {
+        let longest = self.retry.window().longest;
+        self.idempotency
+            .warning(longest, show)
+            .into_iter()
+            .collect()
     }
 }
 

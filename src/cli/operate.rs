@@ -5,6 +5,8 @@ use std::time::Duration;
 use super::Failure;
 use crate::{
     config::Config,
+    delivery::Client,
+    relay,
     store::{self, COUNTED, Status, Store},
 };
 
@@ -79,6 +81,10 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
                 show(config.relay.grace)
             );
         }
+        for warning in endpoint.warnings(show) {
+            println!("  warning: {warning}");
+        }
+        Client::new(endpoint).map_err(relay::Error::from)?;
         if !config.routes.iter().any(|route| route.to == endpoint.name) {
             println!("  warning: no route leads to it");
         }

@@ -168,6 +168,7 @@ fn endpoint(
         concurrency: section.count("concurrency", 64, 1..=10_000),
         retry: policy(&section.section("retry")),
         sign: sending::sign(section),
+        idempotency: sending::idempotency(section),
         name: name?,
         url: url?,
     })

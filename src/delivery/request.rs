@@ -6,16 +6,19 @@
 use bytes::Bytes;
 use reqwest::{
     RequestBuilder, Url,
-    header::{AUTHORIZATION, HeaderMap},
+    header::{AUTHORIZATION, HeaderMap, HeaderName},
 };
 
-use super::{Endpoint, body::body, headers, sign::Signer};
+use super::{Endpoint, body::body, headers, idempotency, sign::Signer};
 use crate::message::Delivery;
 
 /// Makes the requests of one endpoint.
 pub(super) struct Maker {
     url: Url,
+    idempotency: idempotency::Config,
     signer: Signer,
+    /// Headers that a row can't set here, besides those that none can set anywhere.
+    taken: Vec<HeaderName>,
 }
 
 /// A request but for what depends on the moment.
@@ -31,22 +34,24 @@ pub(super) struct Prepared {
 impl Maker {
     /// Reads the files that the endpoint's configuration names; the error says which one can't be used.
     pub(super) fn new(endpoint: &Endpoint) -> Result<Maker, String> {
+        let mut taken = vec![endpoint.idempotency.header.clone()];
+        if !endpoint.url.username().is_empty() || endpoint.url.password().is_some() {
+            taken.push(AUTHORIZATION);
+        }
         Ok(Maker {
             url: endpoint.url.clone(),
+            idempotency: endpoint.idempotency.clone(),
             signer: Signer::new(&endpoint.name, &endpoint.sign)?,
+            taken,
         })
     }
 
     /// What is sent for a row, or why it can't be.
     pub(super) fn prepare(&self, delivery: &Delivery) -> Result<Prepared, String> {
-        let headers = headers::build(delivery)?;
-        let own_credentials = !self.url.username().is_empty() || self.url.password().is_some();
-        if own_credentials && headers.contains_key(AUTHORIZATION) {
-            // To choose would be to act in somebody else's name.
-            return Err(
-                "header \"authorization\": the endpoint's URL has credentials of its own".into(),
-            );
-        }
+        let mut headers = headers::about(delivery);
+        self.idempotency.add(&mut headers, delivery);
+        headers::add_content(&mut headers, delivery)?;
+        headers::add_own(&mut headers, &delivery.headers, &self.taken)?;
         Ok(Prepared {
             id: delivery.id.hyphenated().to_string(),
             headers,

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use outbox_relay::{
     delivery::{
         Client, Endpoint,
+        idempotency::{self, Format},
         sign::{self, Secret},
     },
     lab::receiver::{Receiver, Reply, Request},
@@ -140,4 +141,42 @@ async fn signatures_are_good_to_the_reference_implementation() {
     .await;
     assert!(judge("webhook", &alone, &json!({ "secret": SECRET })).is_err());
     assert!(judge("webhook_public", &alone, &key).is_err());
+}
+
+#[tokio::test]
+async fn the_key_is_a_string_of_structured_fields() {
+    let id = delivery(b"").id.to_string();
+    let key = json!({ "header": "idempotency-key" });
+    let request = received(&delivery(b"{}"), |_| {}).await;
+    let item = judge("structured_field", &request, &key).unwrap();
+    assert_eq!(
+        item,
+        json!({ "type": "str", "value": id, "parameters": {} })
+    );
+
+    // Bare it is none, which is why it is not bare.
+    let request = received(&delivery(b"{}"), |endpoint| {
+        endpoint.idempotency.format = Format::Bare;
+    })
+    .await;
+    assert_eq!(request.header("idempotency-key"), Some(id.as_str()));
+    let error = judge("structured_field", &request, &key).unwrap_err();
+    assert!(error.contains("StructuredFieldError"), "{error}");
+
+    let request = received(&delivery(b"{}"), |endpoint| {
+        endpoint.idempotency = idempotency::Config {
+            header: "x-request-id".parse().unwrap(),
+            ..idempotency::Config::default()
+        };
+    })
+    .await;
+    assert_eq!(request.header("idempotency-key"), None);
+    let key = json!({ "header": "x-request-id" });
+    assert!(judge("structured_field", &request, &key).is_ok());
+
+    let request = received(&delivery(b"{}"), |endpoint| {
+        endpoint.idempotency.format = Format::None;
+    })
+    .await;
+    assert_eq!(request.header("idempotency-key"), None);
 }

@@ -124,6 +124,18 @@ impl Section<'_> {
         self.get(key, &Kind::secret(expected), parse)
     }
 
+    /// What `parse` makes of a text that may be missing.
+    pub(crate) fn optional<T: Display>(
+        &self,
+        key: &'static str,
+        expected: &str,
+        parse: impl FnMut(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        let value = self.get(key, &Kind::new(Shape::Text, expected), parse);
+        self.effective(key, value.as_ref().map(T::to_string).unwrap_or_default());
+        value
+    }
+
     /// What `parse` makes of a text that must be there.
     pub(crate) fn required<T: Display>(
         &self,

@@ -2,10 +2,19 @@
 
 use std::path::PathBuf;
 
+use reqwest::header::HeaderName;
+
+use super::SECOND;
 use crate::{
-    config::reader::Section,
-    delivery::sign::{self, Secret},
+    config::{reader::Section, units},
+    delivery::{
+        headers,
+        idempotency::{self, Format},
+        sign::{self, Secret},
+    },
 };
+
+const HEADER: &str = r#"a header name such as "Idempotency-Key""#;
 
 pub(super) fn sign(endpoint: &Section<'_>) -> sign::Config {
     let section = endpoint.section("sign");
@@ -25,6 +34,38 @@ pub(super) fn sign(endpoint: &Section<'_>) -> sign::Config {
         secrets: secrets.unwrap_or_default(),
         secret_files: files.unwrap_or_default(),
     }
+}
+
+pub(super) fn idempotency(endpoint: &Section<'_>) -> idempotency::Config {
+    let section = endpoint.section("idempotency");
+    let default = idempotency::Config::default();
+    let formats = [
+        ("string", Format::String),
+        ("bare", Format::Bare),
+        ("none", Format::None),
+    ];
+    idempotency::Config {
+        format: section.choice("format", "string", &formats),
+        header: section
+            .optional("header", HEADER, |text| match header_name(text) {
+                // The only one of ours that this key may name.
+                Err(_) if default.header == text => Ok(default.header.clone()),
+                name => name,
+            })
+            .unwrap_or(default.header.clone()),
+        ttl: section.duration("ttl", default.ttl, SECOND..),
+    }
+}
+
+/// The name of a header that neither HTTP nor the relay sets.
+fn header_name(text: &str) -> Result<HeaderName, String> {
+    let shown = units::quoted(text);
+    let name = HeaderName::from_bytes(text.as_bytes())
+        .map_err(|_| format!("{shown} is no legal header name"))?;
+    if headers::reserved(text) {
+        return Err(format!("{shown} is a header that HTTP or the relay sets"));
+    }
+    Ok(name)
 }
 
 fn path(text: &str) -> Result<PathBuf, String> {

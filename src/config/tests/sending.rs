@@ -1,7 +1,7 @@
 //! What requests look like, as the file says it.
 
 use super::*;
-use crate::delivery::{Endpoint, sign::Secret};
+use crate::delivery::{Endpoint, idempotency::Format, sign::Secret};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const OTHER: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
@@ -91,4 +91,46 @@ fn what_is_wrong_with_secrets_is_said_without_them() {
         problems.starts_with(want) && !problems.contains("s3cret"),
         "{problems}"
     );
+}
+
+#[test]
+fn the_key_can_be_written_in_other_ways() {
+    let endpoint = billing("", "", &[]).unwrap();
+    let key = endpoint.idempotency;
+    assert_eq!(
+        (key.format, key.header.as_str()),
+        (Format::String, "idempotency-key")
+    );
+    let defaults = "idempotency = { format = \"bare\", ttl = \"12h\" }";
+    let endpoint = billing("idempotency.header = \"X-Request-Id\"", defaults, &[]).unwrap();
+    let key = endpoint.idempotency.clone();
+    assert_eq!(
+        (key.format, key.header.as_str()),
+        (Format::Bare, "x-request-id")
+    );
+    assert_eq!(key.ttl, seconds(12 * 3600));
+    assert_eq!(
+        endpoint.warnings(units::show_duration),
+        Vec::<String>::new()
+    );
+    let retry = "retry.max_attempts = 100 ; idempotency.header = \"IDEMPOTENCY-KEY\"";
+    let endpoint = billing(retry, defaults, &[]).unwrap();
+    let [warning] = endpoint.warnings(units::show_duration).try_into().unwrap();
+    assert!(warning.ends_with(
+        "forgets keys after 12h (idempotency.ttl): it may take a late one for a new message"
+    ));
+}
+
+const IDEMPOTENCY: &str = r#"
+idempotency = "bare" => line 8, endpoints[0].idempotency: expected a table, found a text
+idempotency.format = "quoted" => expected "string" or "bare" or "none", found "quoted"
+idempotency.ttl = "1ms" => endpoints[0].idempotency.ttl: must be at least 1s, found "1ms"
+idempotency.header = "a b" => endpoints[0].idempotency.header: "a b" is no legal header name
+idempotency.header = "Host" => "Host" is a header that HTTP or the relay sets
+idempotency.header = "Outbox-Key" => "Outbox-Key" is a header that HTTP or the relay sets
+"#;
+
+#[test]
+fn what_is_wrong_with_the_key_is_said() {
+    each_is_wrong(IDEMPOTENCY);
 }
