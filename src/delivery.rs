@@ -13,6 +13,7 @@
 //! request. Otherwise a payload that has been put off, or given to another relay, could come in whole much later.
 
 mod answer;
+pub mod auth;
 mod body;
 mod classify;
 mod file;
@@ -78,6 +79,8 @@ pub struct Endpoint {
     pub retry: retry::Policy,
     /// The secrets that its requests are signed with.
     pub sign: sign::Config,
+    /// Who we are to it.
+    pub auth: auth::Config,
     /// How it is told a message's key.
     pub idempotency: idempotency::Config,
 }
@@ -150,6 +153,7 @@ impl Endpoint {
             connect_timeout: Duration::from_secs(3),
             retry: retry::Policy::default(),
             sign: sign::Config::default(),
+            auth: auth::Config::default(),
             idempotency: idempotency::Config::default(),
         }
     }

@@ -1,5 +1,6 @@
 //! The tables of the file, one function each: every key, its default and its range stand here and nowhere else.
 
+mod auth;
 mod sending;
 
 use std::{fs, time::Duration};
@@ -169,6 +170,7 @@ fn endpoint(
         retry: policy(&section.section("retry")),
         sign: sending::sign(section),
         idempotency: sending::idempotency(section),
+        auth: auth::auth(section, name.is_some()),
         name: name?,
         url: url?,
     })

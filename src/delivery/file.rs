@@ -137,6 +137,31 @@ impl Content {
     pub(super) fn wrong(&self, what: impl std::fmt::Display) -> String {
         format!("{}: {what}", self.path.display())
     }
+
+    /// The one word that it holds.
+    pub(super) fn word(&self) -> Result<&str, String> {
+        let word = self.text.trim();
+        if word.is_empty() {
+            return Err(self.wrong("is empty"));
+        }
+        if word.contains(char::is_whitespace) {
+            return Err(self.wrong("holds more than one word"));
+        }
+        Ok(word)
+    }
+
+    /// The one line that it holds, without what ends it.
+    pub(super) fn line(&self) -> Result<&str, String> {
+        let line = self.text.strip_suffix('\n').unwrap_or(&self.text);
+        let line = line.strip_suffix('\r').unwrap_or(line);
+        if line.is_empty() {
+            return Err(self.wrong("is empty"));
+        }
+        if line.contains(['\n', '\r']) {
+            return Err(self.wrong("holds more than one line"));
+        }
+        Ok(line)
+    }
 }
 
 fn stamps(paths: &[PathBuf]) -> Vec<Option<Stamp>> {

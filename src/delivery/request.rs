@@ -1,7 +1,7 @@
 //! What an endpoint's requests are made of.
 //!
 //! In two steps. What depends on the row alone is prepared once an attempt, and says there why a row can't be sent. What
-//! depends on the moment, the signature with its time, is added each time the request goes out.
+//! depends on the moment, credentials and the signature with its time, is added each time the request goes out.
 
 use bytes::Bytes;
 use reqwest::{
@@ -9,13 +9,14 @@ use reqwest::{
     header::{AUTHORIZATION, HeaderMap, HeaderName},
 };
 
-use super::{Endpoint, body::body, headers, idempotency, sign::Signer};
+use super::{Endpoint, auth::Auth, body::body, headers, idempotency, sign::Signer};
 use crate::message::Delivery;
 
 /// Makes the requests of one endpoint.
 pub(super) struct Maker {
     url: Url,
     idempotency: idempotency::Config,
+    auth: Auth,
     signer: Signer,
     /// Headers that a row can't set here, besides those that none can set anywhere.
     taken: Vec<HeaderName>,
@@ -35,12 +36,15 @@ impl Maker {
     /// Reads the files that the endpoint's configuration names; the error says which one can't be used.
     pub(super) fn new(endpoint: &Endpoint) -> Result<Maker, String> {
         let mut taken = vec![endpoint.idempotency.header.clone()];
-        if !endpoint.url.username().is_empty() || endpoint.url.password().is_some() {
+        let auth = Auth::new(&endpoint.name, &endpoint.auth)?;
+        let in_url = !endpoint.url.username().is_empty() || endpoint.url.password().is_some();
+        if auth.is_some() || in_url {
             taken.push(AUTHORIZATION);
         }
         Ok(Maker {
             url: endpoint.url.clone(),
             idempotency: endpoint.idempotency.clone(),
+            auth,
             signer: Signer::new(&endpoint.name, &endpoint.sign)?,
             taken,
         })
@@ -62,6 +66,9 @@ impl Maker {
     /// The request as it goes out now.
     pub(super) fn request(&self, http: &reqwest::Client, prepared: &Prepared) -> RequestBuilder {
         let mut headers = prepared.headers.clone();
+        if let Some(value) = self.auth.authorization() {
+            headers.insert(AUTHORIZATION, value);
+        }
         self.signer.sign(&mut headers, &prepared.id, &prepared.body);
         http.post(self.url.clone())
             .headers(headers)

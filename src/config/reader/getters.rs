@@ -3,6 +3,7 @@
 use std::{
     fmt::Display,
     ops::{Bound, RangeBounds},
+    path::PathBuf,
     str::FromStr,
     time::Duration,
 };
@@ -122,6 +123,12 @@ impl Section<'_> {
         parse: impl FnMut(&str) -> Result<T, String>,
     ) -> Option<T> {
         self.get(key, &Kind::secret(expected), parse)
+    }
+
+    /// The path of a file; `example` is one.
+    pub(crate) fn path(&self, key: &'static str, example: &str) -> Option<PathBuf> {
+        let expected = format!("a path such as {example:?}");
+        self.text(key, &expected).map(PathBuf::from)
     }
 
     /// What `parse` makes of a text that may be missing.

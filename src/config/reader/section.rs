@@ -175,10 +175,31 @@ impl<'r> Section<'r> {
 
     /// Whether this table is there, in the file or because something in it is overridden.
     pub(crate) fn given(&self) -> bool {
-        let inner = self.own.prefix.as_ref();
-        let mut names = self.reader.environment.keys();
-        self.own.table.is_some()
-            || inner.is_some_and(|inner| names.any(|name| name.starts_with(inner)))
+        self.own.given(self.reader)
+    }
+
+    /// Whether the table `key` of this one is.
+    pub(crate) fn gives(&self, key: &str) -> bool {
+        let layer = Layer {
+            table: match self.own.table.and_then(|table| table.get(key)) {
+                Some(value) => value.get_ref().as_table(),
+                None => None,
+            },
+            prefix: self.own.variable(key).map(|variable| variable + "__"),
+            ..self.own.clone()
+        };
+        layer.given(self.reader)
+    }
+
+    /// The table that this one inherits from.
+    pub(crate) fn base(&self) -> Option<Section<'r>> {
+        let own = self.inherited.first()?.clone();
+        Some(Section {
+            reader: self.reader,
+            own,
+            inherited: Vec::new(),
+            id: None,
+        })
     }
 
     /// Whether this section itself, in the file or by an override, has the key. To be asked after its getter.
@@ -309,6 +330,12 @@ impl Layer<'_> {
     fn variable(&self, key: &str) -> Option<String> {
         let prefix = self.prefix.as_ref()?;
         Some(format!("{prefix}{}", key.to_ascii_uppercase()))
+    }
+
+    fn given(&self, reader: &Reader<'_>) -> bool {
+        let mut names = reader.environment.keys();
+        let prefix = self.prefix.as_ref();
+        self.table.is_some() || prefix.is_some_and(|p| names.any(|name| name.starts_with(p)))
     }
 }
 

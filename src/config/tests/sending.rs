@@ -1,7 +1,7 @@
 //! What requests look like, as the file says it.
 
 use super::*;
-use crate::delivery::{Endpoint, idempotency::Format, sign::Secret};
+use crate::delivery::{Endpoint, auth, idempotency::Format, sign::Secret};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const OTHER: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
@@ -133,4 +133,47 @@ idempotency.header = "Outbox-Key" => "Outbox-Key" is a header that HTTP or the r
 #[test]
 fn what_is_wrong_with_the_key_is_said() {
     each_is_wrong(IDEMPOTENCY);
+}
+
+/// Keys of the endpoint | of the defaults => what the credentials are.
+const CREDENTIALS: &str = r#"
+ |  => None
+bearer_file = "/a" |  => Bearer { file: "/a" }
+ | bearer_file = "/a" => Bearer { file: "/a" }
+bearer_file = "/b" | bearer_file = "/a" => Bearer { file: "/b" }
+basic = { user = "u", password_file = "/p" } | bearer_file = "/a" => Basic { user: "u", password_file: "/p" }
+basic = { user = "u" } | basic.password_file = "/p" => Basic { user: "u", password_file: "/p" }
+bearer_file = "/a" | basic = { user = "u", password_file = "/p" } => Bearer { file: "/a" }
+"#;
+
+#[test]
+fn credentials_of_an_endpoint_replace_those_it_inherits() {
+    for row in CREDENTIALS.lines().skip(1) {
+        let (keys, want) = row.split_once(" => ").unwrap();
+        let (keys, defaults) = keys.split_once(" | ").unwrap();
+        let endpoint = billing(keys, defaults, &[]).expect(row);
+        assert_eq!(format!("{:?}", endpoint.auth), want, "{row}");
+    }
+    let variable = ("OUTBOX__ENDPOINTS__BILLING__BASIC__USER", "v");
+    let defaults = "basic = { user = \"u\", password_file = \"/p\" }";
+    let endpoint = billing("", defaults, &[variable]).unwrap();
+    let want = auth::Config::Basic {
+        user: "v".into(),
+        password_file: "/p".into(),
+    };
+    assert_eq!(endpoint.auth, want);
+}
+
+const AUTH: &str = r#"
+bearer_file = "" => line 8, endpoints[0].bearer_file: must not be empty
+bearer_file = "/a" ; basic = { user = "u", password_file = "/p" } => endpoints[0].basic: stands beside bearer_file: an endpoint has one kind of credentials
+basic = "u:s3cret" => line 8, endpoints[0].basic: expected a table, found a text
+basic.user = "u" => line 8, endpoints[0].basic.password_file: is missing: user and password_file are needed together
+basic = { user = "u:v", password_file = "/p" } => endpoints[0].basic.user: must not be empty and have neither colons nor
+basic = { user = "u", password = "s3cret", password_file = "/p" } => endpoints[0].basic.password: unknown key; known here: password_file, user
+"#;
+
+#[test]
+fn what_is_wrong_with_credentials_is_said() {
+    each_is_wrong(AUTH);
 }

@@ -9,7 +9,7 @@ use crate::delivery::{
     },
 };
 
-fn header(request: &Request, name: &str) -> String {
+pub(super) fn header(request: &Request, name: &str) -> String {
     let lines = request.head.lines();
     let mut found = lines.filter_map(|line| line.strip_prefix(&format!("{name}: ")));
     found.next().unwrap_or_default().to_owned()
