@@ -17,10 +17,12 @@ pub mod auth;
 mod body;
 mod classify;
 mod file;
+pub mod format;
 pub mod headers;
 pub mod idempotency;
 mod request;
 pub mod sign;
+pub mod target;
 #[cfg(test)]
 mod tests;
 
@@ -67,7 +69,7 @@ const USER_AGENT: &str = concat!("outbox-relay/", env!("CARGO_PKG_VERSION"));
 pub struct Endpoint {
     /// Its name, by which routes, history and metrics know it.
     pub name: String,
-    /// Where its deliveries are posted to; `http` or `https`.
+    /// Where its deliveries go; `http` or `https`. Path and query may have [`target::FIELDS`] in braces.
     pub url: Url,
     /// Requests in flight at once from one relay.
     pub concurrency: usize,
@@ -79,6 +81,8 @@ pub struct Endpoint {
     pub retry: retry::Policy,
     /// The secrets that its requests are signed with.
     pub sign: sign::Config,
+    /// How its requests look.
+    pub format: format::Config,
     /// Who we are to it.
     pub auth: auth::Config,
     /// How it is told a message's key.
@@ -153,9 +157,15 @@ impl Endpoint {
             connect_timeout: Duration::from_secs(3),
             retry: retry::Policy::default(),
             sign: sign::Config::default(),
+            format: format::Config::default(),
             auth: auth::Config::default(),
             idempotency: idempotency::Config::default(),
         }
+    }
+
+    /// Method and URL, for people.
+    pub fn shown(&self) -> String {
+        target::show(&self.format.method, &self.url)
     }
 
     /// What may go wrong although all of it is allowed; `show` writes a duration.

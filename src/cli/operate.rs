@@ -41,7 +41,7 @@ pub(super) async fn migrate(
 pub(super) async fn check(config: &Config) -> Result<(), Failure> {
     println!("configuration: good");
     for endpoint in &config.endpoints {
-        println!("\nendpoint {} → POST {}", endpoint.name, endpoint.url);
+        println!("\nendpoint {} → {}", endpoint.name, endpoint.shown());
         println!(
             "  up to {} requests at once from this relay, {} each (connect {})",
             endpoint.concurrency,

@@ -1,6 +1,7 @@
 //! The tables of the file, one function each: every key, its default and its range stand here and nowhere else.
 
 mod auth;
+mod format;
 mod sending;
 
 use std::{fs, time::Duration};
@@ -163,14 +164,19 @@ fn endpoint(
         let timeout = units::show_duration(timeout);
         format!("must not be longer than timeout, which is {timeout}")
     });
+    let idempotency = sending::idempotency(section);
+    let auth = auth::auth(section, name.is_some());
+    let format = format::format(section, name.is_some());
+    format::check(section, &format, &auth, &idempotency);
     Some(delivery::Endpoint {
         timeout,
         connect_timeout,
         concurrency: section.count("concurrency", 64, 1..=10_000),
         retry: policy(&section.section("retry")),
         sign: sending::sign(section),
-        idempotency: sending::idempotency(section),
-        auth: auth::auth(section, name.is_some()),
+        idempotency,
+        auth,
+        format,
         name: name?,
         url: url?,
     })
@@ -255,6 +261,7 @@ fn endpoint_name(text: &str) -> Result<String, String> {
 
 /// Of a URL that is wrong no more than the scheme is shown: it may hold credentials, or be the database's.
 fn endpoint_url(text: &str) -> Result<Url, String> {
+    format::fields(text)?;
     let url = Url::parse(text).map_err(|error| format!("not a URL: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!(

@@ -124,7 +124,7 @@ fn value(what: &str, text: &str) -> Result<HeaderValue, String> {
 }
 
 /// Percent-encodes what CloudEvents does: space, `"`, `%` and everything outside U+0021–U+007E, as UTF-8, in upper case.
-fn encoded(text: &str) -> HeaderValue {
+pub(super) fn encoded(text: &str) -> HeaderValue {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

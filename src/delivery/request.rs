@@ -9,23 +9,34 @@ use reqwest::{
     header::{AUTHORIZATION, HeaderMap, HeaderName},
 };
 
-use super::{Endpoint, auth::Auth, body::body, headers, idempotency, sign::Signer};
+use super::{
+    Endpoint,
+    auth::Auth,
+    body::body,
+    format::{self, Secrets},
+    headers, idempotency,
+    sign::Signer,
+    target::Target,
+};
 use crate::message::Delivery;
 
 /// Makes the requests of one endpoint.
 pub(super) struct Maker {
-    url: Url,
+    target: Target,
+    format: format::Config,
     idempotency: idempotency::Config,
-    auth: Auth,
-    signer: Signer,
     /// Headers that a row can't set here, besides those that none can set anywhere.
     taken: Vec<HeaderName>,
+    secrets: Secrets,
+    auth: Auth,
+    signer: Signer,
 }
 
 /// A request but for what depends on the moment.
 pub(super) struct Prepared {
     /// The message's id.
     id: String,
+    url: Url,
     headers: HeaderMap,
     body: Bytes,
 }
@@ -35,18 +46,21 @@ pub(super) struct Prepared {
 impl Maker {
     /// Reads the files that the endpoint's configuration names; the error says which one can't be used.
     pub(super) fn new(endpoint: &Endpoint) -> Result<Maker, String> {
-        let mut taken = vec![endpoint.idempotency.header.clone()];
         let auth = Auth::new(&endpoint.name, &endpoint.auth)?;
+        let mut taken = endpoint.format.taken();
+        taken.push(endpoint.idempotency.header.clone());
         let in_url = !endpoint.url.username().is_empty() || endpoint.url.password().is_some();
         if auth.is_some() || in_url {
             taken.push(AUTHORIZATION);
         }
         Ok(Maker {
-            url: endpoint.url.clone(),
+            target: Target::new(&endpoint.url),
+            format: endpoint.format.clone(),
             idempotency: endpoint.idempotency.clone(),
+            taken,
+            secrets: Secrets::new(&endpoint.name, &endpoint.format.header_files)?,
             auth,
             signer: Signer::new(&endpoint.name, &endpoint.sign)?,
-            taken,
         })
     }
 
@@ -54,23 +68,26 @@ impl Maker {
     pub(super) fn prepare(&self, delivery: &Delivery) -> Result<Prepared, String> {
         let mut headers = headers::about(delivery);
         self.idempotency.add(&mut headers, delivery);
-        headers::add_content(&mut headers, delivery)?;
+        let body = self.format.shape.body(&mut headers, delivery)?;
         headers::add_own(&mut headers, &delivery.headers, &self.taken)?;
+        headers.extend(self.format.headers.iter().cloned());
         Ok(Prepared {
             id: delivery.id.hyphenated().to_string(),
+            url: self.target.of(delivery)?,
             headers,
-            body: delivery.body.clone().unwrap_or_default(),
+            body,
         })
     }
 
     /// The request as it goes out now.
     pub(super) fn request(&self, http: &reqwest::Client, prepared: &Prepared) -> RequestBuilder {
         let mut headers = prepared.headers.clone();
+        self.secrets.add(&mut headers);
         if let Some(value) = self.auth.authorization() {
             headers.insert(AUTHORIZATION, value);
         }
         self.signer.sign(&mut headers, &prepared.id, &prepared.body);
-        http.post(self.url.clone())
+        http.request(self.format.method.clone(), prepared.url.clone())
             .headers(headers)
             .body(body(prepared.body.clone()))
     }

@@ -3,6 +3,7 @@
 mod answers;
 mod credentials;
 mod failures;
+mod formats;
 mod signing;
 
 use std::{
@@ -174,7 +175,7 @@ fn client(url: &str) -> Client {
     Client::new(&endpoint(url)).unwrap()
 }
 
-fn delivery(body: Option<&'static [u8]>) -> Delivery {
+pub(super) fn delivery(body: Option<&'static [u8]>) -> Delivery {
     Delivery {
         lease: 1,
         lane_endpoint: String::new(),

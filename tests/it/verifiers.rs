@@ -14,6 +14,7 @@ use bytes::Bytes;
 use outbox_relay::{
     delivery::{
         Client, Endpoint,
+        format::Shape,
         idempotency::{self, Format},
         sign::{self, Secret},
     },
@@ -179,4 +180,55 @@ async fn the_key_is_a_string_of_structured_fields() {
     })
     .await;
     assert_eq!(request.header("idempotency-key"), None);
+}
+
+/// What the SDK must read of `delivery(…)`; times as Python writes them.
+fn attributes() -> Value {
+    let key = delivery(b"").key;
+    json!({
+        "specversion": "1.0",
+        "id": delivery(b"").id.to_string(),
+        "source": "/shop?a=%20b",
+        "type": "order.created.v1",
+        "time": "2026-01-02 03:04:05.678901+00:00",
+        "subject": key,
+        "partitionkey": key,
+        "sequence": "0000000000000000042",
+        "traceparent": TRACEPARENT,
+        "datacontenttype": "application/json",
+    })
+}
+
+const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+#[tokio::test]
+async fn events_are_read_by_the_sdk() {
+    let source = "/shop?a=%20b".to_owned();
+    let shapes = [
+        Shape::Binary {
+            source: source.clone(),
+        },
+        Shape::Structured { source },
+    ];
+    for shape in shapes {
+        let mut row = delivery(br#"{"n": 50755254975729665, "s": "\u00e4"}"#);
+        row.headers = vec![("traceparent".into(), TRACEPARENT.into())];
+        let request = received(&row, |endpoint| endpoint.format.shape = shape.clone()).await;
+        let event = judge("cloudevent", &request, &json!({})).unwrap();
+        assert_eq!(event["attributes"], attributes(), "{shape:?}");
+        let data = json!({ "n": 50_755_254_975_729_665_u64, "s": "ä" });
+        assert_eq!(event["data"], data, "{shape:?}");
+
+        let mut row = delivery(b"\x00\xff");
+        row.content_type = Some("application/octet-stream".into());
+        let request = received(&row, |endpoint| endpoint.format.shape = shape.clone()).await;
+        let event = judge("cloudevent", &request, &json!({})).unwrap();
+        assert_eq!(event["data"], json!({ "base64": "AP8=" }), "{shape:?}");
+
+        // What lacks an attribute is no event.
+        let mut wrong = request.clone();
+        wrong.headers.remove("ce-source");
+        wrong.body = Bytes::from_static(br#"{"specversion":"1.0","id":"1","type":"t"}"#);
+        assert!(judge("cloudevent", &wrong, &json!({})).is_err());
+    }
 }

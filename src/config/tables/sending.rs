@@ -58,7 +58,7 @@ pub(super) fn idempotency(endpoint: &Section<'_>) -> idempotency::Config {
 }
 
 /// The name of a header that neither HTTP nor the relay sets.
-fn header_name(text: &str) -> Result<HeaderName, String> {
+pub(super) fn header_name(text: &str) -> Result<HeaderName, String> {
     let shown = units::quoted(text);
     let name = HeaderName::from_bytes(text.as_bytes())
         .map_err(|_| format!("{shown} is no legal header name"))?;

@@ -1,7 +1,7 @@
 //! What requests look like, as the file says it.
 
 use super::*;
-use crate::delivery::{Endpoint, auth, idempotency::Format, sign::Secret};
+use crate::delivery::{Endpoint, auth, format::Shape, idempotency::Format, sign::Secret};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const OTHER: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
@@ -176,4 +176,58 @@ basic = { user = "u", password = "s3cret", password_file = "/p" } => endpoints[0
 #[test]
 fn what_is_wrong_with_credentials_is_said() {
     each_is_wrong(AUTH);
+}
+
+#[test]
+fn formats_and_headers_are_read_and_inherited() {
+    let endpoint = billing("", "", &[]).unwrap();
+    assert_eq!(endpoint.format, Default::default());
+    let defaults = "source = \"/shop\" ; headers = { X-Env = \"prod\", x-tenant = \"a\" }";
+    let keys = "format = \"cloudevents-binary\" ; method = \"PUT\" ; headers.X-Tenant = \"s3cret\" ; header_files = { X-Key = \"/k\" }";
+    let endpoint = billing(keys, defaults, &[]).unwrap();
+    let source = "/shop".to_owned();
+    assert_eq!(endpoint.format.shape, Shape::Binary { source });
+    assert_eq!(endpoint.format.method, "PUT");
+    assert_eq!(endpoint.shown(), "PUT http://127.0.0.1:9000/hook");
+    let headers = endpoint.format.headers.iter();
+    let headers: Vec<_> = headers.map(|(a, b)| (a.as_str(), b.as_bytes())).collect();
+    assert_eq!(
+        headers,
+        [("x-tenant", b"s3cret".as_slice()), ("x-env", b"prod")]
+    );
+    assert_eq!(
+        endpoint.format.header_files,
+        [("x-key".parse().unwrap(), "/k".into())]
+    );
+    assert!(!format!("{endpoint:?}").contains("s3cret"));
+    // What is inherited and not used is no mistake.
+    assert_eq!(billing("", defaults, &[]).unwrap().format.shape, Shape::Raw);
+}
+
+const FORMATS: &str = r#"
+format = "json" => expected "raw" or "cloudevents-binary" or "cloudevents-structured", found "json"
+format = "cloudevents-binary" => line 4, endpoints[0].source: is missing: a CloudEvent needs one
+format = "cloudevents-structured" ; source = "" => line 9, endpoints[0].source: must be a URI reference
+format = "cloudevents-structured" ; source = "a b" => endpoints[0].source: must be a URI reference
+source = "/shop" => line 8, endpoints[0].source: means something only with a format of CloudEvents
+method = "post" => expected one of POST, PUT, PATCH, DELETE, found "post"
+method = "GET" => expected one of POST, PUT, PATCH, DELETE, found "GET"
+headers = "s3cret" => line 8, endpoints[0].headers: expected a table of texts, found a text
+headers.Host = "s3cret" => line 8, endpoints[0].headers.Host: "Host" is a header that HTTP or the relay sets
+headers.Idempotency-Key = "s3cret" => "Idempotency-Key" is a header that HTTP or the relay sets
+headers."a b" = "s3cret" => endpoints[0].headers."a b": "a b" is no legal header name
+headers.X-A = "s3cret\n" => endpoints[0].headers.X-A: may have visible ASCII characters only
+headers.X-A = "s3crét" => may have visible ASCII characters only
+headers.X-A = 5 => endpoints[0].headers.X-A: expected the header's value as a text, found a value of type integer
+headers = { X-A = "1", x-a = "2" } => endpoints[0].headers.x-a: stands here twice, in another spelling
+headers.X-A = "1" ; header_files.x-a = "/a" => endpoints[0].header_files: x-a stands in headers as well
+header_files.X-A = "" => endpoints[0].header_files.X-A: a path must not be empty
+headers.authorization = "s3cret" ; bearer_file = "/a" => endpoints[0].headers: authorization is set by another key
+headers.X-Id = "1" ; idempotency.header = "x-id" => endpoints[0].headers: x-id is set by another key
+format = "cloudevents-binary" ; source = "/" ; headers.ce-id = "1" => endpoints[0].headers.ce-id: is set by the format
+"#;
+
+#[test]
+fn what_is_wrong_with_formats_is_said() {
+    each_is_wrong(FORMATS);
 }

@@ -1,4 +1,4 @@
-//! Getters for what holds several values: lists of texts.
+//! Getters for what holds several values: lists of texts, and tables whose keys are free.
 
 use toml::de::DeValue;
 
@@ -31,6 +31,57 @@ impl Section<'_> {
         let (texts, values): (Vec<String>, Vec<T>) = read?.into_iter().unzip();
         self.effective(key, texts.join("\n"));
         Some(values)
+    }
+
+    /// What `parse` makes of each text of a table with free keys, in the order of the file; what is inherited stands
+    /// behind. `same` tells which keys mean the same. No message shows a value. It can't be overridden.
+    pub(crate) fn map<T>(
+        &self,
+        key: &'static str,
+        expected: &str,
+        same: impl Fn(&str, &str) -> bool,
+        mut parse: impl FnMut(&str, &str) -> Result<T, String>,
+    ) -> Vec<(String, T)> {
+        let kind = Kind::secret(expected);
+        let mut all: Vec<(String, T)> = Vec::new();
+        for layer in self.layers() {
+            let path = join(&layer.path, key);
+            let Some(value) = self.value(layer, key) else {
+                continue;
+            };
+            self.found(&path, &Place::Line(self.reader.line(value)));
+            let DeValue::Table(table) = value.get_ref() else {
+                self.unexpected_secret(value, &path, "a table of texts");
+                continue;
+            };
+            let mut entries: Vec<_> = table.iter().collect();
+            entries.sort_by_key(|(name, _)| name.span().start);
+            let inherited = all.len();
+            for (name, value) in entries {
+                let path = join(&path, name.get_ref());
+                let place = Place::Line(self.reader.line(value));
+                let read = kind.text(value.get_ref()).and_then(|text| {
+                    let value = parse(name.get_ref(), &text)?;
+                    Ok((text.into_owned(), value))
+                });
+                match read {
+                    Ok(_)
+                        if all[..inherited]
+                            .iter()
+                            .any(|(own, _)| same(own, name.get_ref())) => {}
+                    Ok(_) if all.iter().any(|(own, _)| same(own, name.get_ref())) => {
+                        let message = "stands here twice, in another spelling".into();
+                        self.reader.wrong(&path, &place, message);
+                    }
+                    Ok((text, value)) => {
+                        self.effective(&join(key, name.get_ref()), text);
+                        all.push((name.get_ref().to_string(), value));
+                    }
+                    Err(message) => self.reader.wrong(&path, &place, message),
+                }
+            }
+        }
+        all
     }
 
     fn texts<T>(
