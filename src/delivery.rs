@@ -16,6 +16,7 @@ mod answer;
 pub mod auth;
 mod body;
 mod classify;
+mod connection;
 mod file;
 pub mod format;
 pub mod headers;
@@ -25,6 +26,7 @@ pub mod sign;
 pub mod target;
 #[cfg(test)]
 mod tests;
+pub mod tls;
 
 use std::{
     sync::{
@@ -34,13 +36,13 @@ use std::{
     time::Duration,
 };
 
-use reqwest::{RequestBuilder, Url, redirect};
+use reqwest::{RequestBuilder, Url};
 use rustls::crypto::{CryptoProvider, ring};
 use tokio::time::{Instant, timeout};
-use tower::{layer::layer_fn, util::MapRequest};
 
 use self::{
     answer::Answer,
+    file::Watched,
     request::{Maker, Prepared},
 };
 use crate::{
@@ -53,16 +55,6 @@ pub const EXCERPT: usize = 2 * 1024;
 
 /// Bytes of an answer's body that are read at most: the rest of a short one, so that its connection can be used again.
 pub const DRAIN: usize = 64 * 1024;
-
-/// How long a connection may lie idle before we close it.
-///
-/// A receiver that closes an idle connection just when a request is on its way makes that request fail, and nobody can
-/// tell whether it was read. Many servers close after 5 s (Node.js, Apache, uvicorn), so we are a little earlier; those
-/// that wait for longer lose nothing, since a connection that is in use every few seconds stays open anyway.
-const IDLE: Duration = Duration::from_millis(4500);
-
-/// What receivers see as `User-Agent`.
-const USER_AGENT: &str = concat!("outbox-relay/", env!("CARGO_PKG_VERSION"));
 
 /// A named HTTP destination with its own policy: the unit of isolation.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,6 +73,8 @@ pub struct Endpoint {
     pub retry: retry::Policy,
     /// The secrets that its requests are signed with.
     pub sign: sign::Config,
+    /// Whom it is trusted by and what it is shown, over TLS.
+    pub tls: tls::Config,
     /// How its requests look.
     pub format: format::Config,
     /// Who we are to it.
@@ -94,8 +88,9 @@ pub struct Endpoint {
 pub struct Client(Arc<Inner>);
 
 struct Inner {
-    http: reqwest::Client,
+    http: Watched<reqwest::Client>,
     maker: Maker,
+    tls: tls::Config,
     timeout: Duration,
     /// How many connections were begun so far: an attempt that began none used an old one.
     connects: Arc<AtomicU64>,
@@ -118,21 +113,13 @@ pub enum ClientError {
         /// The endpoint's name.
         endpoint: String,
     },
-    /// A file that its configuration names can't be used.
+    /// A file that its configuration names can't be used, or TLS can't be set up.
     #[error("endpoint {endpoint}: {message}")]
-    File {
-        /// The endpoint's name.
-        endpoint: String,
-        /// Which file, and what is wrong with it; nothing of what it holds.
-        message: String,
-    },
-    /// TLS can't be set up, for want of trusted authorities for instance.
-    #[error("endpoint {endpoint}: cannot set up its HTTP client")]
     Setup {
         /// The endpoint's name.
         endpoint: String,
-        /// What the HTTP library says.
-        source: reqwest::Error,
+        /// What is wrong, and with which file; nothing of what it holds.
+        message: String,
     },
 }
 
@@ -157,6 +144,7 @@ impl Endpoint {
             connect_timeout: Duration::from_secs(3),
             retry: retry::Policy::default(),
             sign: sign::Config::default(),
+            tls: tls::Config::default(),
             format: format::Config::default(),
             auth: auth::Config::default(),
             idempotency: idempotency::Config::default(),
@@ -185,63 +173,21 @@ impl Client {
     pub fn new(endpoint: &Endpoint) -> Result<Client, ClientError> {
         install_tls();
         // What reqwest would refuse at the first request would kill that row, and the next, as if they were at fault.
-        let secure = match endpoint.url.scheme() {
-            "http" => Some(false),
-            "https" => Some(true),
-            _ => None,
-        };
-        let (Some(secure), Ok(_)) = (secure, endpoint.url.as_str().parse::<hyper::Uri>()) else {
+        let scheme = matches!(endpoint.url.scheme(), "http" | "https");
+        if !scheme || endpoint.url.as_str().parse::<hyper::Uri>().is_err() {
             return Err(ClientError::Url {
                 endpoint: endpoint.name.clone(),
             });
-        };
-        let mut builder = reqwest::Client::builder()
-            .user_agent(USER_AGENT)
-            // A page that answers 200 somewhere else is no delivery; and a key sent there would be given away.
-            .redirect(redirect::Policy::none())
-            .referer(false)
-            // A variable of the environment must not decide where payloads go.
-            .no_proxy()
-            // The excerpt is what was sent. Unpacked, a few kilobytes can be gigabytes.
-            .no_gzip()
-            .no_brotli()
-            .no_zstd()
-            .no_deflate()
-            .tcp_nodelay(true)
-            .connect_timeout(endpoint.connect_timeout)
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(endpoint.concurrency);
-        // reqwest's default retry policy stays. It sends again only what an HTTP/2 receiver says it has not looked at
-        // (REFUSED_STREAM, or a GOAWAY without an error that names an earlier stream), at most twice and within the same
-        // deadline. Every deployment of a receiver sends such a GOAWAY: without this it would cost attempts. (A body in
-        // parts can't be sent again by it: that one does cost an attempt.)
-        if !secure {
-            // Redirects are not followed, so no certificate is ever looked at: http works in an image without any, and
-            // nobody waits for a hundred of them to be parsed.
-            builder = builder.tls_certs_only([]);
         }
-        let connects = Arc::new(AtomicU64::new(0));
-        let counted = connects.clone();
-        let http = builder
-            .connector_layer(layer_fn(move |connector| {
-                let counted = counted.clone();
-                MapRequest::new(connector, move |target| {
-                    counted.fetch_add(1, Ordering::Relaxed);
-                    target
-                })
-            }))
-            .build()
-            .map_err(|source| ClientError::Setup {
-                endpoint: endpoint.name.clone(),
-                source,
-            })?;
-        let maker = Maker::new(endpoint).map_err(|message| ClientError::File {
+        let wrong = |message| ClientError::Setup {
             endpoint: endpoint.name.clone(),
             message,
-        })?;
+        };
+        let connects = Arc::new(AtomicU64::new(0));
         Ok(Client(Arc::new(Inner {
-            http,
-            maker,
+            http: connection::pool(endpoint, &connects).map_err(wrong)?,
+            maker: Maker::new(endpoint).map_err(wrong)?,
+            tls: endpoint.tls.clone(),
             timeout: endpoint.timeout,
             connects,
         })))
@@ -261,7 +207,10 @@ impl Client {
             Ok(Err(Fault::Unsendable(reason))) => {
                 (Class::Unsendable, Some(classify::line(&reason)))
             }
-            Ok(Err(Fault::Broken(error))) => answer.broken(error),
+            Ok(Err(Fault::Broken(error))) => {
+                let (class, error) = answer.broken(error);
+                (class, error.map(|text| self.0.tls.explain(class, text)))
+            }
             Err(_elapsed) => answer.late(self.0.timeout),
         };
         Outcome {
@@ -291,7 +240,7 @@ impl Inner {
         answer: &mut Answer,
     ) -> Result<(), reqwest::Error> {
         let connects = self.connects.load(Ordering::Relaxed);
-        let request = self.maker.request(&self.http, prepared);
+        let request = self.maker.request(&self.http.current(), prepared);
         let result = self.exchange(request, answer).await;
         // With a connection begun meanwhile, by this attempt or its neighbours, it may have been a new one.
         let reused = self.connects.load(Ordering::Relaxed) == connects;
@@ -299,7 +248,7 @@ impl Inner {
         if !reused || answer.status.is_some() || !classify::is_reset(&error) {
             return Err(error);
         }
-        let again = self.maker.request(&self.http, prepared);
+        let again = self.maker.request(&self.http.current(), prepared);
         self.exchange(again, answer).await
     }
 

@@ -3,6 +3,7 @@
 mod auth;
 mod format;
 mod sending;
+mod tls;
 
 use std::{fs, time::Duration};
 
@@ -175,6 +176,7 @@ fn endpoint(
         retry: policy(&section.section("retry")),
         sign: sending::sign(section),
         idempotency,
+        tls: tls::tls(section, url.as_ref(), name.is_some()),
         auth,
         format,
         name: name?,

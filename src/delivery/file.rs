@@ -36,7 +36,7 @@ type Make<T> = dyn Fn(&[Content]) -> Result<T, String> + Send + Sync;
 
 /// A file and what it holds.
 pub(super) struct Content {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// All of it.
     pub(super) text: String,
 }

@@ -5,6 +5,7 @@ mod credentials;
 mod failures;
 mod formats;
 mod signing;
+mod tls;
 
 use std::{
     sync::{

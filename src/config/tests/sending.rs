@@ -231,3 +231,26 @@ format = "cloudevents-binary" ; source = "/" ; headers.ce-id = "1" => endpoints[
 fn what_is_wrong_with_formats_is_said() {
     each_is_wrong(FORMATS);
 }
+
+#[test]
+fn certificates_are_for_https() {
+    let defaults = "ca_file = \"/ca\" ; client_cert_file = \"/c\"";
+    let over = ("OUTBOX__ENDPOINTS__BILLING__URL", "https://h/");
+    let keys = "client_key_file = \"/k\"";
+    let tls = billing(keys, defaults, &[over]).unwrap().tls;
+    assert_eq!(tls.ca_file, Some("/ca".into()));
+    let client = tls.client.unwrap();
+    assert_eq!(
+        (client.cert_file, client.key_file),
+        ("/c".into(), "/k".into())
+    );
+
+    let said = |keys: &str, variables: &[(&str, &str)]| {
+        billing(keys, "", variables).unwrap_err().to_string()
+    };
+    let want = "relay.toml: line 8, endpoints[0].client_cert_file: client_cert_file and client_key_file are needed together";
+    assert_eq!(said("client_cert_file = \"/c\"", &[over]), want);
+    let want =
+        "relay.toml: line 8, endpoints[0].ca_file: means something only with an https:// URL";
+    assert_eq!(said("ca_file = \"/ca\"", &[]), want);
+}
