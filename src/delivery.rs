@@ -36,12 +36,13 @@ use std::{
     time::Duration,
 };
 
-use reqwest::{RequestBuilder, Url};
+use reqwest::{RequestBuilder, StatusCode, Url};
 use rustls::crypto::{CryptoProvider, ring};
 use tokio::time::{Instant, timeout};
 
 use self::{
     answer::Answer,
+    auth::{Auth, Authorization, oauth2::Failure},
     file::Watched,
     request::{Maker, Prepared},
 };
@@ -90,6 +91,7 @@ pub struct Client(Arc<Inner>);
 struct Inner {
     http: Watched<reqwest::Client>,
     maker: Maker,
+    auth: Auth,
     tls: tls::Config,
     timeout: Duration,
     /// How many connections were begun so far: an attempt that began none used an old one.
@@ -102,6 +104,8 @@ enum Fault {
     Unsendable(String),
     /// It broke on its way, or its answer did.
     Broken(reqwest::Error),
+    /// There is no token to send it with.
+    Token(Failure),
 }
 
 /// Why an endpoint can't be sent to at all: found at start, not at the first delivery.
@@ -151,6 +155,18 @@ impl Endpoint {
         }
     }
 
+    /// Whether any of its requests goes over TLS.
+    pub fn is_secure(&self) -> bool {
+        let token = match &self.auth {
+            auth::Config::None | auth::Config::Bearer { .. } | auth::Config::Basic { .. } => None,
+            auth::Config::OAuth2(config) => Some(&config.token_url),
+        };
+        [Some(&self.url), token]
+            .into_iter()
+            .flatten()
+            .any(|url| url.scheme() == "https")
+    }
+
     /// Method and URL, for people.
     pub fn shown(&self) -> String {
         target::show(&self.format.method, &self.url)
@@ -187,6 +203,7 @@ impl Client {
         Ok(Client(Arc::new(Inner {
             http: connection::pool(endpoint, &connects).map_err(wrong)?,
             maker: Maker::new(endpoint).map_err(wrong)?,
+            auth: Auth::new(&endpoint.name, &endpoint.auth).map_err(wrong)?,
             tls: endpoint.tls.clone(),
             timeout: endpoint.timeout,
             connects,
@@ -211,6 +228,10 @@ impl Client {
                 let (class, error) = answer.broken(error);
                 (class, error.map(|text| self.0.tls.explain(class, text)))
             }
+            Ok(Err(Fault::Token(failure))) => answer.refused(
+                failure.class,
+                &self.0.tls.explain(failure.class, failure.text),
+            ),
             Err(_elapsed) => answer.late(self.0.timeout),
         };
         Outcome {
@@ -229,7 +250,24 @@ impl Client {
 impl Inner {
     async fn deliver(&self, delivery: &Delivery, answer: &mut Answer) -> Result<(), Fault> {
         let prepared = self.maker.prepare(delivery).map_err(Fault::Unsendable)?;
-        self.exchange_again(&prepared, answer)
+        answer.awaits_token = self.auth.asks();
+        let authorization = self.auth.authorization(&self.http.current()).await;
+        let authorization = authorization.map_err(Fault::Token)?;
+        answer.awaits_token = false;
+        self.exchange_again(&prepared, &authorization, answer)
+            .await
+            .map_err(Fault::Broken)?;
+        if answer.status != Some(StatusCode::UNAUTHORIZED) {
+            return Ok(());
+        }
+        // A token may have been revoked: once more with another, if there is one.
+        let http = self.http.current();
+        let other = self.auth.replacement(&authorization, &http).await;
+        let Some(other) = other.map_err(Fault::Token)? else {
+            return Ok(());
+        };
+        *answer = Answer::default();
+        self.exchange_again(&prepared, &other, answer)
             .await
             .map_err(Fault::Broken)
     }
@@ -237,19 +275,22 @@ impl Inner {
     async fn exchange_again(
         &self,
         prepared: &Prepared,
+        authorization: &Authorization,
         answer: &mut Answer,
     ) -> Result<(), reqwest::Error> {
+        let request = || {
+            self.maker
+                .request(&self.http.current(), prepared, authorization)
+        };
         let connects = self.connects.load(Ordering::Relaxed);
-        let request = self.maker.request(&self.http.current(), prepared);
-        let result = self.exchange(request, answer).await;
+        let result = self.exchange(request(), answer).await;
         // With a connection begun meanwhile, by this attempt or its neighbours, it may have been a new one.
         let reused = self.connects.load(Ordering::Relaxed) == connects;
         let Err(error) = result else { return Ok(()) };
         if !reused || answer.status.is_some() || !classify::is_reset(&error) {
             return Err(error);
         }
-        let again = self.maker.request(&self.http.current(), prepared);
-        self.exchange(again, answer).await
+        self.exchange(request(), answer).await
     }
 
     async fn exchange(

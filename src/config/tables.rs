@@ -169,19 +169,21 @@ fn endpoint(
     let auth = auth::auth(section, name.is_some());
     let format = format::format(section, name.is_some());
     format::check(section, &format, &auth, &idempotency);
-    Some(delivery::Endpoint {
+    let endpoint = delivery::Endpoint {
         timeout,
         connect_timeout,
         concurrency: section.count("concurrency", 64, 1..=10_000),
         retry: policy(&section.section("retry")),
         sign: sending::sign(section),
         idempotency,
-        tls: tls::tls(section, url.as_ref(), name.is_some()),
+        tls: tls::tls(section, name.is_some()),
         auth,
         format,
         name: name?,
         url: url?,
-    })
+    };
+    tls::check(section, &endpoint);
+    Some(endpoint)
 }
 
 fn policy(section: &Section<'_>) -> retry::Policy {
@@ -264,6 +266,10 @@ fn endpoint_name(text: &str) -> Result<String, String> {
 /// Of a URL that is wrong no more than the scheme is shown: it may hold credentials, or be the database's.
 fn endpoint_url(text: &str) -> Result<Url, String> {
     format::fields(text)?;
+    plain_url(text)
+}
+
+fn plain_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| format!("not a URL: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!(

@@ -16,6 +16,8 @@ pub(super) struct Answer {
     pub(super) status: Option<StatusCode>,
     pub(super) location: Option<String>,
     pub(super) retry_after: Option<Duration>,
+    /// Whether we are still waiting for a token to ask with.
+    pub(super) awaits_token: bool,
     /// How many bytes its body said to have, where it ended before.
     pub(super) promised: Option<u64>,
     /// Up to three bytes longer than [`EXCERPT`], so that a character that crosses the limit is seen whole.
@@ -70,10 +72,20 @@ impl Answer {
         (class, Some(text))
     }
 
+    /// There was no token for it, or none but the one that it refused.
+    pub(super) fn refused(&self, class: Class, text: &str) -> (Class, Option<String>) {
+        let text = match self.first_line() {
+            Some(line) => format!("{line}, and {text}"),
+            None => text.to_owned(),
+        };
+        (class, Some(classify::line(&text)))
+    }
+
     /// The deadline was faster.
     pub(super) fn late(&self, timeout: Duration) -> (Class, Option<String>) {
         let text = match self.first_line() {
             Some(line) => format!("{line}, but its body was not finished within {timeout:?}"),
+            None if self.awaits_token => format!("no access token within {timeout:?}"),
             None => format!("no answer within {timeout:?}"),
         };
         (Class::Timeout, Some(classify::line(&text)))

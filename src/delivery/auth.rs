@@ -3,11 +3,14 @@
 //! Secrets come from files, so that they are neither in the configuration nor in the environment, and can be replaced
 //! while the relay runs. A row can't set the header of an endpoint that has credentials.
 
+pub mod oauth2;
+
 use std::path::PathBuf;
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 use reqwest::header::HeaderValue;
 
+use self::oauth2::{Failure, Token, Tokens};
 use super::file::{Content, Watched};
 
 /// Where the credentials of an endpoint come from.
@@ -28,12 +31,23 @@ pub enum Config {
         /// The file with the password; a line break behind it doesn't count.
         password_file: PathBuf,
     },
+    /// A token that is asked for.
+    OAuth2(oauth2::Config),
 }
 
 /// Gives the value of `Authorization`.
 pub(super) enum Auth {
     None,
     File(Watched<HeaderValue>),
+    Tokens(Box<Tokens>),
+}
+
+/// The header of a request.
+pub(super) struct Authorization {
+    /// Its value, where it has one.
+    pub(super) value: Option<HeaderValue>,
+    /// Which token it is; 0 where it is none that can be replaced.
+    token: u64,
 }
 
 // === impl Auth ===
@@ -57,23 +71,57 @@ impl Auth {
                 })
                 .map_err(|error| format!("basic.password_file: {error}"))?
             }
+            Config::OAuth2(config) => {
+                return Ok(Auth::Tokens(Box::new(Tokens::new(endpoint, config)?)));
+            }
         };
         Ok(Auth::File(watched))
     }
 
-    /// Whether it sets the header at all.
-    pub(super) fn is_some(&self) -> bool {
+    /// Whether a token may have to be asked for.
+    pub(super) fn asks(&self) -> bool {
         match self {
-            Auth::None => false,
-            Auth::File(_) => true,
+            Auth::None | Auth::File(_) => false,
+            Auth::Tokens(_) => true,
         }
     }
 
-    /// The header of a request that goes out now.
-    pub(super) fn authorization(&self) -> Option<HeaderValue> {
+    /// The header of a request that goes out now. A token is asked for through `http`, where there is none.
+    pub(super) async fn authorization(
+        &self,
+        http: &reqwest::Client,
+    ) -> Result<Authorization, Failure> {
+        let fixed = |value| Authorization { value, token: 0 };
         match self {
-            Auth::None => None,
-            Auth::File(file) => Some(HeaderValue::clone(&file.current())),
+            Auth::None => Ok(fixed(None)),
+            Auth::File(file) => Ok(fixed(Some(HeaderValue::clone(&file.current())))),
+            Auth::Tokens(tokens) => tokens.current(http).await.map(Authorization::from),
+        }
+    }
+
+    /// What to try instead of one that was refused; `None` where there is nothing else.
+    pub(super) async fn replacement(
+        &self,
+        refused: &Authorization,
+        http: &reqwest::Client,
+    ) -> Result<Option<Authorization>, Failure> {
+        match self {
+            Auth::None | Auth::File(_) => Ok(None),
+            Auth::Tokens(tokens) => {
+                let token = tokens.replacement(refused.token, http).await?;
+                Ok(token.map(Authorization::from))
+            }
+        }
+    }
+}
+
+// === impl Authorization ===
+
+impl From<Token> for Authorization {
+    fn from(token: Token) -> Authorization {
+        Authorization {
+            value: Some(token.value),
+            token: token.number,
         }
     }
 }
@@ -101,7 +149,10 @@ mod tests {
     use crate::delivery::file::tests::Directory;
 
     fn authorization(config: &Config) -> Result<String, String> {
-        let value = Auth::new("test", config)?.authorization().unwrap();
+        let Auth::File(file) = Auth::new("test", config)? else {
+            panic!("{config:?}")
+        };
+        let value = file.current();
         assert!(value.is_sensitive());
         Ok(value.to_str().unwrap().to_owned())
     }

@@ -36,7 +36,7 @@ pub(super) fn pool(
     endpoint: &Endpoint,
     connects: &Arc<AtomicU64>,
 ) -> Result<Watched<reqwest::Client>, String> {
-    let secure = endpoint.url.scheme() == "https";
+    let secure = endpoint.is_secure();
     let files = if secure {
         endpoint.tls.files()
     } else {

@@ -11,7 +11,7 @@ use reqwest::{
 
 use super::{
     Endpoint,
-    auth::Auth,
+    auth::{self, Authorization},
     body::body,
     format::{self, Secrets},
     headers, idempotency,
@@ -28,7 +28,6 @@ pub(super) struct Maker {
     /// Headers that a row can't set here, besides those that none can set anywhere.
     taken: Vec<HeaderName>,
     secrets: Secrets,
-    auth: Auth,
     signer: Signer,
 }
 
@@ -46,11 +45,10 @@ pub(super) struct Prepared {
 impl Maker {
     /// Reads the files that the endpoint's configuration names; the error says which one can't be used.
     pub(super) fn new(endpoint: &Endpoint) -> Result<Maker, String> {
-        let auth = Auth::new(&endpoint.name, &endpoint.auth)?;
         let mut taken = endpoint.format.taken();
         taken.push(endpoint.idempotency.header.clone());
         let in_url = !endpoint.url.username().is_empty() || endpoint.url.password().is_some();
-        if auth.is_some() || in_url {
+        if endpoint.auth != auth::Config::None || in_url {
             taken.push(AUTHORIZATION);
         }
         Ok(Maker {
@@ -59,7 +57,6 @@ impl Maker {
             idempotency: endpoint.idempotency.clone(),
             taken,
             secrets: Secrets::new(&endpoint.name, &endpoint.format.header_files)?,
-            auth,
             signer: Signer::new(&endpoint.name, &endpoint.sign)?,
         })
     }
@@ -80,11 +77,16 @@ impl Maker {
     }
 
     /// The request as it goes out now.
-    pub(super) fn request(&self, http: &reqwest::Client, prepared: &Prepared) -> RequestBuilder {
+    pub(super) fn request(
+        &self,
+        http: &reqwest::Client,
+        prepared: &Prepared,
+        authorization: &Authorization,
+    ) -> RequestBuilder {
         let mut headers = prepared.headers.clone();
         self.secrets.add(&mut headers);
-        if let Some(value) = self.auth.authorization() {
-            headers.insert(AUTHORIZATION, value);
+        if let Some(value) = &authorization.value {
+            headers.insert(AUTHORIZATION, value.clone());
         }
         self.signer.sign(&mut headers, &prepared.id, &prepared.body);
         http.request(self.format.method.clone(), prepared.url.clone())

@@ -1,8 +1,15 @@
 //! Credentials: one kind at most, and an endpoint's own takes the place of an inherited one.
 
-use crate::{config::reader::Section, delivery::auth::Config};
+use std::path::PathBuf;
 
-const KINDS: [&str; 2] = ["bearer_file", "basic"];
+use reqwest::Url;
+
+use crate::{
+    config::reader::Section,
+    delivery::auth::{Config, oauth2},
+};
+
+const KINDS: [&str; 3] = ["bearer_file", "basic", "oauth2"];
 
 /// An endpoint that is `whole` must have all that its kind needs; `[defaults]` may hold a part.
 pub(super) fn auth(endpoint: &Section<'_>, whole: bool) -> Config {
@@ -10,6 +17,17 @@ pub(super) fn auth(endpoint: &Section<'_>, whole: bool) -> Config {
     let basic = endpoint.section("basic");
     let user = basic.optional("user", r#"a user such as "relay""#, user);
     let password = basic.path("password_file", "/run/secrets/password");
+
+    let tokens = endpoint.section("oauth2");
+    let token_url = tokens.optional(
+        "token_url",
+        r#"a URL such as "https://auth/token""#,
+        super::plain_url,
+    );
+    let client_id = tokens.text("client_id", r#"an id such as "relay""#);
+    let client_secret_file = tokens.path("client_secret_file", "/run/secrets/client");
+    let scope = tokens.text("scope", r#"scopes such as "orders:write""#);
+    let audience = tokens.text("audience", r#"an audience such as "https://api""#);
 
     let base = endpoint.base();
     let kind = kind(endpoint).or_else(|| base.as_ref().and_then(kind));
@@ -23,9 +41,34 @@ pub(super) fn auth(endpoint: &Section<'_>, whole: bool) -> Config {
                     password_file,
                 })
         }
+        Some("oauth2") => {
+            let needed = ["token_url", "client_id", "client_secret_file"];
+            need(&tokens, whole, &needed);
+            oauth(token_url, client_id, client_secret_file).map(|config| {
+                Config::OAuth2(oauth2::Config {
+                    scope,
+                    audience,
+                    ..config
+                })
+            })
+        }
         Some(_) | None => None,
     }
     .unwrap_or_default()
+}
+
+fn oauth(
+    token_url: Option<Url>,
+    client_id: Option<String>,
+    client_secret_file: Option<PathBuf>,
+) -> Option<oauth2::Config> {
+    Some(oauth2::Config {
+        token_url: token_url?,
+        client_id: client_id?,
+        client_secret_file: client_secret_file?,
+        scope: None,
+        audience: None,
+    })
 }
 
 /// The kind that stands in this table itself.

@@ -1,16 +1,17 @@
 //! Certificates.
 
-use reqwest::Url;
-
 use crate::{
     config::reader::Section,
-    delivery::tls::{ClientCertificate, Config},
+    delivery::{
+        Endpoint,
+        tls::{ClientCertificate, Config},
+    },
 };
 
 const KEYS: [&str; 3] = ["ca_file", "client_cert_file", "client_key_file"];
 
 /// An endpoint that is `whole` must have certificate and key; `[defaults]` may hold one of them.
-pub(super) fn tls(endpoint: &Section<'_>, url: Option<&Url>, whole: bool) -> Config {
+pub(super) fn tls(endpoint: &Section<'_>, whole: bool) -> Config {
     let [ca, cert, key] = KEYS;
     let ca_file = endpoint.path(ca, "/etc/ca.pem");
     let cert_file = endpoint.path(cert, "/run/secrets/tls.crt");
@@ -19,17 +20,20 @@ pub(super) fn tls(endpoint: &Section<'_>, url: Option<&Url>, whole: bool) -> Con
     endpoint.check(&[cert, key], !halves, || {
         format!("{cert} and {key} are needed together")
     });
-    let plain = url.is_some_and(|url| url.scheme() == "http");
-    for key in KEYS {
-        if plain && endpoint.has(key) {
-            let message = "means something only with an https:// URL";
-            endpoint.problem(key, message.into());
-        }
-    }
     let pair = cert_file.zip(key_file);
     let client = pair.map(|(cert_file, key_file)| ClientCertificate {
         cert_file,
         key_file,
     });
     Config { ca_file, client }
+}
+
+/// Certificates for an endpoint that never meets TLS.
+pub(super) fn check(section: &Section<'_>, endpoint: &Endpoint) {
+    for key in KEYS {
+        if !endpoint.is_secure() && section.has(key) {
+            let message = "means something only with an https:// URL";
+            section.problem(key, message.into());
+        }
+    }
 }

@@ -170,6 +170,10 @@ bearer_file = "/a" ; basic = { user = "u", password_file = "/p" } => endpoints[0
 basic = "u:s3cret" => line 8, endpoints[0].basic: expected a table, found a text
 basic.user = "u" => line 8, endpoints[0].basic.password_file: is missing: user and password_file are needed together
 basic = { user = "u:v", password_file = "/p" } => endpoints[0].basic.user: must not be empty and have neither colons nor
+oauth2 = { token_url = "https://h/t", client_id = "a" } => line 8, endpoints[0].oauth2.client_secret_file: is missing: token_url and client_id and client_secret_file are needed together
+oauth2 = { token_url = "https://u:s3cret@h/t", client_id = "a", client_secret_file = "/s" } => endpoints[0].oauth2.token_url: must not hold credentials
+oauth2 = { token_url = "https://h/t", client_id = "a", client_secret = "s3cret", client_secret_file = "/s" } => endpoints[0].oauth2.client_secret: unknown key
+oauth2 = { token_url = "https://h/t", client_id = "a", client_secret_file = "/s" } ; basic = { user = "u", password_file = "/p" } => endpoints[0].oauth2: stands beside basic
 basic = { user = "u", password = "s3cret", password_file = "/p" } => endpoints[0].basic.password: unknown key; known here: password_file, user
 "#;
 
@@ -253,4 +257,23 @@ fn certificates_are_for_https() {
     let want =
         "relay.toml: line 8, endpoints[0].ca_file: means something only with an https:// URL";
     assert_eq!(said("ca_file = \"/ca\"", &[]), want);
+}
+
+#[test]
+fn a_token_can_be_asked_for() {
+    let keys = "oauth2 = { client_id = \"a\", client_secret_file = \"/s\", scope = \"x y\" }";
+    let defaults =
+        "oauth2 = { token_url = \"https://auth/t\", audience = \"z\" } ; ca_file = \"/ca\"";
+    let endpoint = billing(keys, defaults, &[]).unwrap();
+    let want = auth::oauth2::Config {
+        token_url: "https://auth/t".parse().unwrap(),
+        client_id: "a".into(),
+        client_secret_file: "/s".into(),
+        scope: Some("x y".into()),
+        audience: Some("z".into()),
+    };
+    assert_eq!(endpoint.auth, auth::Config::OAuth2(want));
+    assert!(endpoint.is_secure());
+    let bearer = billing("bearer_file = \"/b\"", defaults, &[]).unwrap();
+    assert_eq!(bearer.auth, auth::Config::Bearer { file: "/b".into() });
 }
