@@ -19,6 +19,7 @@ mod classify;
 mod connection;
 mod file;
 pub mod format;
+mod gzip;
 pub mod headers;
 pub mod idempotency;
 mod request;
@@ -249,7 +250,8 @@ impl Client {
 
 impl Inner {
     async fn deliver(&self, delivery: &Delivery, answer: &mut Answer) -> Result<(), Fault> {
-        let prepared = self.maker.prepare(delivery).map_err(Fault::Unsendable)?;
+        let prepared = self.maker.prepare(delivery).await;
+        let prepared = prepared.map_err(Fault::Unsendable)?;
         answer.awaits_token = self.auth.asks();
         let authorization = self.auth.authorization(&self.http.current()).await;
         let authorization = authorization.map_err(Fault::Token)?;

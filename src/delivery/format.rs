@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use reqwest::{
     Method,
-    header::{HeaderMap, HeaderName, HeaderValue},
+    header::{CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue},
 };
 
 use super::{auth, file::Watched, headers};
@@ -27,6 +27,8 @@ pub struct Config {
     pub headers: Vec<(HeaderName, HeaderValue)>,
     /// The same, each from a file that is read again when it changes.
     pub header_files: Vec<(HeaderName, PathBuf)>,
+    /// Bodies with more bytes are compressed.
+    pub gzip_above: Option<usize>,
 }
 
 /// How a body is made of the stored bytes.
@@ -59,11 +61,18 @@ impl Default for Config {
             shape: Shape::default(),
             headers: Vec::new(),
             header_files: Vec::new(),
+            gzip_above: None,
         }
     }
 }
 
 impl Config {
+    /// Whether this body is to be compressed; not if it is in some encoding already.
+    pub(super) fn compresses(&self, headers: &HeaderMap, body: &Bytes) -> bool {
+        self.gzip_above.is_some_and(|most| body.len() > most)
+            && !headers.contains_key(CONTENT_ENCODING)
+    }
+
     /// The headers that a row can't set, because the endpoint does.
     pub(super) fn taken(&self) -> Vec<HeaderName> {
         let fixed = self.headers.iter().map(|(name, _)| name);

@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use reqwest::{
     RequestBuilder, Url,
-    header::{AUTHORIZATION, HeaderMap, HeaderName},
+    header::{AUTHORIZATION, CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue},
 };
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
     auth::{self, Authorization},
     body::body,
     format::{self, Secrets},
-    headers, idempotency,
+    gzip, headers, idempotency,
     sign::Signer,
     target::Target,
 };
@@ -62,15 +62,23 @@ impl Maker {
     }
 
     /// What is sent for a row, or why it can't be.
-    pub(super) fn prepare(&self, delivery: &Delivery) -> Result<Prepared, String> {
+    pub(super) async fn prepare(&self, delivery: &Delivery) -> Result<Prepared, String> {
         let mut headers = headers::about(delivery);
         self.idempotency.add(&mut headers, delivery);
-        let body = self.format.shape.body(&mut headers, delivery)?;
+        let mut body = self.format.shape.body(&mut headers, delivery)?;
         headers::add_own(&mut headers, &delivery.headers, &self.taken)?;
         headers.extend(self.format.headers.iter().cloned());
+        let url = self.target.of(delivery)?;
+        // Before the signature, which is of the bytes as they are sent.
+        if self.format.compresses(&headers, &body)
+            && let Some(smaller) = gzip::compressed(body.clone()).await
+        {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            body = smaller;
+        }
         Ok(Prepared {
             id: delivery.id.hyphenated().to_string(),
-            url: self.target.of(delivery)?,
+            url,
             headers,
             body,
         })

@@ -1,4 +1,4 @@
-//! Signatures as Standard Webhooks 1.0 wants them: pure, but for the [`Signer`] that brings secrets and the time.
+//! Signatures as Standard Webhooks 1.0 wants them: pure, but for the signer that brings secrets and the time.
 //!
 //! A signature covers the message's id, the time of this very attempt and the body as it is sent. Receivers refuse a time
 //! that is off by five minutes, so it is made anew for every attempt and never stored. With several secrets there are
@@ -184,7 +184,7 @@ pub(super) mod tests {
 
     const MESSAGE: &str = "msg_p5jXN8AQM9LWM0D4loKWxJek";
 
-    fn signatures(secrets: &[&str], id: &str, seconds: u64, body: &[u8]) -> HeaderMap {
+    pub(crate) fn signatures(secrets: &[&str], id: &str, seconds: u64, body: &[u8]) -> HeaderMap {
         let secrets: Vec<Secret> = secrets.iter().map(|s| Secret::parse(s).unwrap()).collect();
         let mut headers = HeaderMap::new();
         add(&mut headers, secrets.iter(), id, seconds, body);

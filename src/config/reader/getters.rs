@@ -60,6 +60,24 @@ impl Section<'_> {
         value
     }
 
+    /// The same without a default; `example` is one.
+    pub(crate) fn size_if_any(
+        &self,
+        key: &'static str,
+        example: usize,
+        range: impl RangeBounds<usize>,
+    ) -> Option<usize> {
+        let expected = format!("a size such as {:?}", units::show_size(example));
+        let value = self.get(key, &Kind::new(Shape::Amount, &expected), |text| {
+            within(units::size(text)?, text, &range, units::show_size)
+        });
+        self.effective(
+            key,
+            value.map(|value| value.to_string()).unwrap_or_default(),
+        );
+        value
+    }
+
     /// A whole number.
     pub(crate) fn count<T: Copy + Display + FromStr + PartialOrd>(
         &self,

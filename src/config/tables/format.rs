@@ -15,6 +15,8 @@ use crate::{
     },
 };
 
+const KIB: usize = 1024;
+
 const METHODS: [Method; 4] = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
 
 /// An endpoint that is `whole` must have all that its format needs; `[defaults]` may hold a part.
@@ -48,6 +50,7 @@ pub(super) fn format(endpoint: &Section<'_>, whole: bool) -> Config {
         shape,
         headers: headers.into_iter().map(|(_, header)| header).collect(),
         header_files: files.into_iter().map(|(_, file)| file).collect(),
+        gzip_above: endpoint.size_if_any("gzip_above", 64 * KIB, KIB..),
     }
 }
 

@@ -187,11 +187,12 @@ fn formats_and_headers_are_read_and_inherited() {
     let endpoint = billing("", "", &[]).unwrap();
     assert_eq!(endpoint.format, Default::default());
     let defaults = "source = \"/shop\" ; headers = { X-Env = \"prod\", x-tenant = \"a\" }";
-    let keys = "format = \"cloudevents-binary\" ; method = \"PUT\" ; headers.X-Tenant = \"s3cret\" ; header_files = { X-Key = \"/k\" }";
+    let keys = "gzip_above = \"1MiB\" ; format = \"cloudevents-binary\" ; method = \"PUT\" ; headers.X-Tenant = \"s3cret\" ; header_files = { X-Key = \"/k\" }";
     let endpoint = billing(keys, defaults, &[]).unwrap();
     let source = "/shop".to_owned();
     assert_eq!(endpoint.format.shape, Shape::Binary { source });
     assert_eq!(endpoint.format.method, "PUT");
+    assert_eq!(endpoint.format.gzip_above, Some(1 << 20));
     assert_eq!(endpoint.shown(), "PUT http://127.0.0.1:9000/hook");
     let headers = endpoint.format.headers.iter();
     let headers: Vec<_> = headers.map(|(a, b)| (a.as_str(), b.as_bytes())).collect();
@@ -216,6 +217,8 @@ format = "cloudevents-structured" ; source = "a b" => endpoints[0].source: must 
 source = "/shop" => line 8, endpoints[0].source: means something only with a format of CloudEvents
 method = "post" => expected one of POST, PUT, PATCH, DELETE, found "post"
 method = "GET" => expected one of POST, PUT, PATCH, DELETE, found "GET"
+gzip_above = "100B" => line 8, endpoints[0].gzip_above: must be at least 1KiB, found "100B"
+gzip_above = true => expected a size such as "64KiB", found the boolean true
 headers = "s3cret" => line 8, endpoints[0].headers: expected a table of texts, found a text
 headers.Host = "s3cret" => line 8, endpoints[0].headers.Host: "Host" is a header that HTTP or the relay sets
 headers.Idempotency-Key = "s3cret" => "Idempotency-Key" is a header that HTTP or the relay sets
