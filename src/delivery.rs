@@ -1,8 +1,9 @@
 //! The HTTP edge: one request, and what came of it.
 //!
-//! An attempt is an HTTP POST of the stored bytes; whatever happens to it is an [`Outcome`], never an error of ours, so
-//! that the loop has one path for all of them. What the row adds to the request is in [`headers`], what an answer or
-//! a failure means in `classify`; this file holds what needs a socket.
+//! An attempt is one HTTP request made of the stored bytes; whatever happens to it is an [`Outcome`], never an error of
+//! ours, so that the loop has one path for all of them. What a request is made of is in `request` and the modules that it
+//! puts together ([`format`], [`target`], [`headers`], [`idempotency`], [`sign`]; the credentials are in [`auth`]), what
+//! an answer or a failure means in `classify`; this file holds what needs a socket.
 //!
 //! The other side is not trusted: it can be slow, endless, cut off or no HTTP at all. So one deadline runs from the start
 //! of the request to the last byte of the answer, of which no more than [`DRAIN`] is read and [`EXCERPT`] kept. An answer
@@ -12,33 +13,41 @@
 //! kernel have taken over by then may still arrive; so they are given a large body in parts, and what arrives of it is no
 //! request. Otherwise a payload that has been put off, or given to another relay, could come in whole much later.
 
+mod answer;
+pub mod auth;
+mod body;
 mod classify;
+mod connection;
+mod file;
+pub mod format;
+mod gzip;
 pub mod headers;
+pub mod idempotency;
+mod request;
+pub mod sign;
+pub mod target;
 #[cfg(test)]
 mod tests;
+pub mod tls;
 
 use std::{
-    convert::Infallible,
-    pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    task::{Context, Poll},
     time::Duration,
 };
 
-use bytes::Bytes;
-use hyper::body::{Frame, SizeHint};
-use reqwest::{
-    Body, RequestBuilder, Response, StatusCode, Url,
-    header::{AUTHORIZATION, DATE, LOCATION, RETRY_AFTER},
-    redirect,
-};
+use reqwest::{RequestBuilder, StatusCode, Url};
 use rustls::crypto::{CryptoProvider, ring};
 use tokio::time::{Instant, timeout};
-use tower::{layer::layer_fn, util::MapRequest};
 
+use self::{
+    answer::Answer,
+    auth::{Auth, Authorization, oauth2::Failure},
+    file::Watched,
+    request::{Maker, Prepared},
+};
 use crate::{
     limit::Limits,
     message::{Class, Delivery, Outcome},
@@ -51,25 +60,12 @@ pub const EXCERPT: usize = 2 * 1024;
 /// Bytes of an answer's body that are read at most: the rest of a short one, so that its connection can be used again.
 pub const DRAIN: usize = 64 * 1024;
 
-/// Bytes of a request's body that the HTTP library is given at once.
-const PART: usize = 64 * 1024;
-
-/// How long a connection may lie idle before we close it.
-///
-/// A receiver that closes an idle connection just when a request is on its way makes that request fail, and nobody can
-/// tell whether it was read. Many servers close after 5 s (Node.js, Apache, uvicorn), so we are a little earlier; those
-/// that wait for longer lose nothing, since a connection that is in use every few seconds stays open anyway.
-const IDLE: Duration = Duration::from_millis(4500);
-
-/// What receivers see as `User-Agent`.
-const USER_AGENT: &str = concat!("outbox-relay/", env!("CARGO_PKG_VERSION"));
-
 /// A named HTTP destination with its own policy: the unit of isolation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Endpoint {
     /// Its name, by which routes, history and metrics know it.
     pub name: String,
-    /// Where its deliveries are posted to; `http` or `https`.
+    /// Where its deliveries go; `http` or `https`. Path and query may have [`target::FIELDS`] in braces.
     pub url: Url,
     /// Requests in flight at once from one relay.
     pub concurrency: usize,
@@ -81,16 +77,40 @@ pub struct Endpoint {
     pub retry: retry::Policy,
     /// What it may be asked to bear, over all relays together.
     pub limits: Limits,
+    /// The secrets that its requests are signed with.
+    pub sign: sign::Config,
+    /// Whom it is trusted by and what it is shown, over TLS.
+    pub tls: tls::Config,
+    /// How its requests look.
+    pub format: format::Config,
+    /// Who we are to it.
+    pub auth: auth::Config,
+    /// How it is told a message's key.
+    pub idempotency: idempotency::Config,
 }
 
 /// Sends the attempts of one endpoint, over connections that no other endpoint shares.
 #[derive(Clone)]
-pub struct Client {
-    http: reqwest::Client,
-    url: Url,
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    http: Watched<reqwest::Client>,
+    maker: Maker,
+    auth: Auth,
+    tls: tls::Config,
     timeout: Duration,
     /// How many connections were begun so far: an attempt that began none used an old one.
     connects: Arc<AtomicU64>,
+}
+
+/// Why there is no whole answer.
+enum Fault {
+    /// The row makes no request; the reason has nothing secret in it.
+    Unsendable(String),
+    /// It broke on its way, or its answer did.
+    Broken(reqwest::Error),
+    /// There is no token to send it with.
+    Token(Failure),
 }
 
 /// Why an endpoint can't be sent to at all: found at start, not at the first delivery.
@@ -102,29 +122,14 @@ pub enum ClientError {
         /// The endpoint's name.
         endpoint: String,
     },
-    /// TLS can't be set up, for want of trusted authorities for instance.
-    #[error("endpoint {endpoint}: cannot set up its HTTP client")]
+    /// A file that its configuration names can't be used, or TLS can't be set up.
+    #[error("endpoint {endpoint}: {message}")]
     Setup {
         /// The endpoint's name.
         endpoint: String,
-        /// What the HTTP library says.
-        source: reqwest::Error,
+        /// What is wrong, and with which file; nothing of what it holds.
+        message: String,
     },
-}
-
-/// The rest of a large body. Not copied: the parts share the stored bytes.
-struct Parts(Bytes);
-
-/// What has been seen of an answer so far. It outlives the request, so that a deadline does not take it away.
-#[derive(Default)]
-struct Answer {
-    status: Option<StatusCode>,
-    location: Option<String>,
-    retry_after: Option<Duration>,
-    /// How many bytes its body said to have, where it ended before.
-    promised: Option<u64>,
-    /// Up to three bytes longer than [`EXCERPT`], so that a character that crosses the limit is seen whole.
-    body: Vec<u8>,
 }
 
 /// Chooses ring as this process's TLS implementation, unless one has been chosen already.
@@ -135,6 +140,54 @@ pub fn install_tls() {
     }
 }
 
+// === impl Endpoint ===
+
+impl Endpoint {
+    /// An endpoint with the default of every other setting.
+    pub fn new(name: impl Into<String>, url: Url) -> Endpoint {
+        Endpoint {
+            name: name.into(),
+            url,
+            concurrency: 64,
+            timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(3),
+            retry: retry::Policy::default(),
+            limits: Limits::default(),
+            sign: sign::Config::default(),
+            tls: tls::Config::default(),
+            format: format::Config::default(),
+            auth: auth::Config::default(),
+            idempotency: idempotency::Config::default(),
+        }
+    }
+
+    /// Whether any of its requests goes over TLS.
+    pub fn is_secure(&self) -> bool {
+        let token = match &self.auth {
+            auth::Config::None | auth::Config::Bearer { .. } | auth::Config::Basic { .. } => None,
+            auth::Config::OAuth2(config) => Some(&config.token_url),
+        };
+        [Some(&self.url), token]
+            .into_iter()
+            .flatten()
+            .any(|url| url.scheme() == "https")
+    }
+
+    /// Method and URL, for people.
+    pub fn shown(&self) -> String {
+        target::show(&self.format.method, &self.url)
+    }
+
+    /// What may go wrong although all of it is allowed; `show` writes a duration.
+    pub fn warnings(&self, show: impl Fn(Duration) -> String) -> Vec<String> {
+        let longest = self.retry.window().longest;
+        self.idempotency
+            .warning(longest, show)
+            .into_iter()
+            .collect()
+    }
+}
+
 // === impl Client ===
 
 impl Client {
@@ -142,62 +195,25 @@ impl Client {
     pub fn new(endpoint: &Endpoint) -> Result<Client, ClientError> {
         install_tls();
         // What reqwest would refuse at the first request would kill that row, and the next, as if they were at fault.
-        let secure = match endpoint.url.scheme() {
-            "http" => Some(false),
-            "https" => Some(true),
-            _ => None,
-        };
-        let (Some(secure), Ok(_)) = (secure, endpoint.url.as_str().parse::<hyper::Uri>()) else {
+        let scheme = matches!(endpoint.url.scheme(), "http" | "https");
+        if !scheme || endpoint.url.as_str().parse::<hyper::Uri>().is_err() {
             return Err(ClientError::Url {
                 endpoint: endpoint.name.clone(),
             });
-        };
-        let mut builder = reqwest::Client::builder()
-            .user_agent(USER_AGENT)
-            // A page that answers 200 somewhere else is no delivery; and a key sent there would be given away.
-            .redirect(redirect::Policy::none())
-            .referer(false)
-            // A variable of the environment must not decide where payloads go.
-            .no_proxy()
-            // The excerpt is what was sent. Unpacked, a few kilobytes can be gigabytes.
-            .no_gzip()
-            .no_brotli()
-            .no_zstd()
-            .no_deflate()
-            .tcp_nodelay(true)
-            .connect_timeout(endpoint.connect_timeout)
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(endpoint.concurrency);
-        // reqwest's default retry policy stays. It sends again only what an HTTP/2 receiver says it has not looked at
-        // (REFUSED_STREAM, or a GOAWAY without an error that names an earlier stream), at most twice and within the same
-        // deadline. Every deployment of a receiver sends such a GOAWAY: without this it would cost attempts. (A body in
-        // parts can't be sent again by it: that one does cost an attempt.)
-        if !secure {
-            // Redirects are not followed, so no certificate is ever looked at: http works in an image without any, and
-            // nobody waits for a hundred of them to be parsed.
-            builder = builder.tls_certs_only([]);
         }
+        let wrong = |message| ClientError::Setup {
+            endpoint: endpoint.name.clone(),
+            message,
+        };
         let connects = Arc::new(AtomicU64::new(0));
-        let counted = connects.clone();
-        let http = builder
-            .connector_layer(layer_fn(move |connector| {
-                let counted = counted.clone();
-                MapRequest::new(connector, move |target| {
-                    counted.fetch_add(1, Ordering::Relaxed);
-                    target
-                })
-            }))
-            .build()
-            .map_err(|source| ClientError::Setup {
-                endpoint: endpoint.name.clone(),
-                source,
-            })?;
-        Ok(Client {
-            http,
-            url: endpoint.url.clone(),
+        Ok(Client(Arc::new(Inner {
+            http: connection::pool(endpoint, &connects).map_err(wrong)?,
+            maker: Maker::new(endpoint).map_err(wrong)?,
+            auth: Auth::new(&endpoint.name, &endpoint.auth).map_err(wrong)?,
+            tls: endpoint.tls.clone(),
             timeout: endpoint.timeout,
             connects,
-        })
+        })))
     }
 
     /// Sends one request and says what came of it.
@@ -208,69 +224,80 @@ impl Client {
     pub async fn attempt(&self, delivery: &Delivery) -> Outcome {
         let started = Instant::now();
         let mut answer = Answer::default();
-        let (class, error) = match self.request(delivery) {
-            Err(error) => (Class::Unsendable, Some(classify::line(&error))),
-            Ok(request) => {
-                match timeout(
-                    self.timeout,
-                    self.exchange_again(request, delivery, &mut answer),
-                )
-                .await
-                {
-                    Ok(Ok(())) => answer.whole(),
-                    Ok(Err(error)) => answer.broken(error),
-                    Err(_elapsed) => answer.late(self.timeout),
-                }
+        let whole = timeout(self.0.timeout, self.0.deliver(delivery, &mut answer)).await;
+        let (class, error) = match whole {
+            Ok(Ok(())) => answer.whole(),
+            Ok(Err(Fault::Unsendable(reason))) => {
+                (Class::Unsendable, Some(classify::line(&reason)))
             }
+            Ok(Err(Fault::Broken(error))) => {
+                let (class, error) = answer.broken(error);
+                (class, error.map(|text| self.0.tls.explain(class, text)))
+            }
+            Ok(Err(Fault::Token(failure))) => answer.refused(
+                failure.class,
+                &self.0.tls.explain(failure.class, failure.text),
+            ),
+            Err(_elapsed) => answer.late(self.0.timeout),
         };
         Outcome {
             class,
             status: answer.status.map(|status| status.as_u16()),
             error,
-            response: excerpt(&answer.body),
+            response: answer.excerpt(),
             retry_after: answer.retry_after,
             duration: started.elapsed(),
         }
     }
+}
 
-    fn request(&self, delivery: &Delivery) -> Result<RequestBuilder, String> {
-        let headers = headers::build(delivery)?;
-        let own_credentials = !self.url.username().is_empty() || self.url.password().is_some();
-        if own_credentials && headers.contains_key(AUTHORIZATION) {
-            // To choose would be to act in somebody else's name.
-            return Err(
-                "header \"authorization\": the endpoint's URL has credentials of its own".into(),
-            );
+// === impl Inner ===
+
+impl Inner {
+    async fn deliver(&self, delivery: &Delivery, answer: &mut Answer) -> Result<(), Fault> {
+        let prepared = self.maker.prepare(delivery).await;
+        let prepared = prepared.map_err(Fault::Unsendable)?;
+        answer.awaits_token = self.auth.asks();
+        let authorization = self.auth.authorization(&self.http.current()).await;
+        let authorization = authorization.map_err(Fault::Token)?;
+        answer.awaits_token = false;
+        self.exchange_again(&prepared, &authorization, answer)
+            .await
+            .map_err(Fault::Broken)?;
+        if answer.status != Some(StatusCode::UNAUTHORIZED) {
+            return Ok(());
         }
-        let body = delivery.body.clone().unwrap_or_default();
-        let body = if body.len() > PART {
-            Body::wrap(Parts(body))
-        } else {
-            Body::from(body)
+        // A token may have been revoked: once more with another, if there is one.
+        let http = self.http.current();
+        let other = self.auth.replacement(&authorization, &http).await;
+        let Some(other) = other.map_err(Fault::Token)? else {
+            return Ok(());
         };
-        let request = self.http.post(self.url.clone());
-        Ok(request.headers(headers).body(body))
+        *answer = Answer::default();
+        self.exchange_again(&prepared, &other, answer)
+            .await
+            .map_err(Fault::Broken)
     }
 
     async fn exchange_again(
         &self,
-        request: RequestBuilder,
-        delivery: &Delivery,
+        prepared: &Prepared,
+        authorization: &Authorization,
         answer: &mut Answer,
     ) -> Result<(), reqwest::Error> {
+        let request = || {
+            self.maker
+                .request(&self.http.current(), prepared, authorization)
+        };
         let connects = self.connects.load(Ordering::Relaxed);
-        let result = self.exchange(request, answer).await;
+        let result = self.exchange(request(), answer).await;
         // With a connection begun meanwhile, by this attempt or its neighbours, it may have been a new one.
         let reused = self.connects.load(Ordering::Relaxed) == connects;
         let Err(error) = result else { return Ok(()) };
         if !reused || answer.status.is_some() || !classify::is_reset(&error) {
             return Err(error);
         }
-        match self.request(delivery) {
-            Ok(again) => self.exchange(again, answer).await,
-            // It was built a moment ago.
-            Err(_) => Err(error),
-        }
+        self.exchange(request(), answer).await
     }
 
     async fn exchange(
@@ -279,7 +306,7 @@ impl Client {
         answer: &mut Answer,
     ) -> Result<(), reqwest::Error> {
         let mut response = request.send().await?;
-        answer.head(&response, &self.url);
+        answer.head(&response);
         let length = response.content_length();
         // A body that says it is longer takes its connection with it in any case.
         let enough = match length {
@@ -294,117 +321,8 @@ impl Client {
                 break;
             };
             read += chunk.len();
-            let room = (EXCERPT + 3 - answer.body.len()).min(chunk.len());
-            answer.body.extend_from_slice(&chunk[..room]);
+            answer.keep(&chunk);
         }
         Ok(())
     }
-}
-
-// === impl Parts ===
-
-impl hyper::body::Body for Parts {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let size = self.0.len().min(PART);
-        let part = (size > 0).then(|| Ok(Frame::data(self.0.split_to(size))));
-        Poll::Ready(part)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Exact, so that it is sent with a length and not in chunks, which some servers refuse.
-    fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.0.len() as u64)
-    }
-}
-
-// === impl Answer ===
-
-impl Answer {
-    fn head(&mut self, response: &Response, url: &Url) {
-        let status = response.status();
-        let header = |name| {
-            response
-                .headers()
-                .get(name)
-                .map(reqwest::header::HeaderValue::as_bytes)
-        };
-        self.status = Some(status);
-        if status.is_redirection() {
-            self.location = header(LOCATION).map(|value| classify::location(url, value));
-        }
-        // After a 2xx it speaks of what the receiver does next, not of us.
-        if !status.is_success() {
-            self.retry_after =
-                header(RETRY_AFTER).and_then(|value| classify::retry_after(value, header(DATE)));
-        }
-    }
-
-    /// All that came of the answer is there.
-    fn whole(&self) -> (Class, Option<String>) {
-        if let (Some(line), Some(promised)) = (self.first_line(), self.promised) {
-            let text = format!("{line}, but its body ended before its {promised} bytes");
-            return (Class::Reset, Some(classify::line(&text)));
-        }
-        let class = match self.status {
-            Some(status) => classify::status(status.as_u16()),
-            None => Class::Protocol,
-        };
-        let error = (class != Class::Success).then(|| self.first_line().unwrap_or_default());
-        (class, error)
-    }
-
-    /// It broke, before or after its first line.
-    fn broken(&self, error: reqwest::Error) -> (Class, Option<String>) {
-        let (class, text) = classify::error(error);
-        let text = match self.first_line() {
-            Some(line) => classify::line(&format!("{line}, but its body broke off: {text}")),
-            None => text,
-        };
-        (class, Some(text))
-    }
-
-    /// The deadline was faster.
-    fn late(&self, timeout: Duration) -> (Class, Option<String>) {
-        let text = match self.first_line() {
-            Some(line) => format!("{line}, but its body was not finished within {timeout:?}"),
-            None => format!("no answer within {timeout:?}"),
-        };
-        (Class::Timeout, Some(classify::line(&text)))
-    }
-
-    fn first_line(&self) -> Option<String> {
-        let status = self.status?;
-        let mut line = format!("HTTP {}", status.as_u16());
-        if let Some(reason) = status.canonical_reason() {
-            line.push(' ');
-            line.push_str(reason);
-        }
-        if let Some(location) = &self.location {
-            line.push_str(", Location: ");
-            line.push_str(location);
-        }
-        Some(classify::line(&line))
-    }
-}
-
-/// What can be stored of a body: valid UTF-8 without NUL, cut at [`EXCERPT`] bytes on a character boundary.
-///
-/// A replacement is never shorter than what it stands for. So what a cut in the middle of a character leaves behind,
-/// among the last three bytes of a body that is longer than the limit, lies beyond it here too.
-fn excerpt(body: &[u8]) -> Option<String> {
-    if body.is_empty() {
-        return None;
-    }
-    let mut text = String::from_utf8_lossy(body).replace('\0', "\u{FFFD}");
-    text.truncate(text.floor_char_boundary(EXCERPT));
-    Some(text)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::message::{Class, Outcome};
 
 /// The limits of one endpoint.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
     /// Messages on their way at once, over all relays; `None` = as many as the relays' own `concurrency` allows.
     pub max_in_flight: Option<u32>,
@@ -16,6 +16,17 @@ pub struct Limits {
     pub rate: Option<Rate>,
     /// When to stop asking an endpoint that fails; `None` = never.
     pub breaker: Option<Breaker>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let (max_in_flight, rate, breaker) = (None, None, Some(Breaker::default()));
+        Limits {
+            max_in_flight,
+            rate,
+            breaker,
+        }
+    }
 }
 
 /// So many requests in a time.

@@ -5,6 +5,8 @@ use std::time::Duration;
 use super::Failure;
 use crate::{
     config::Config,
+    delivery::Client,
+    relay,
     store::{self, COUNTED, Status, Store},
 };
 
@@ -39,11 +41,7 @@ pub(super) async fn migrate(
 pub(super) async fn check(config: &Config) -> Result<(), Failure> {
     println!("configuration: good");
     for endpoint in &config.endpoints {
-        // What follows the path is often a secret, and this may be the log of a deployment.
-        let mut url = endpoint.url.clone();
-        let query = if url.query().is_some() { "?…" } else { "" };
-        url.set_query(None);
-        println!("\nendpoint {} → POST {url}{query}", endpoint.name);
+        println!("\nendpoint {} → {}", endpoint.name, endpoint.shown());
         println!(
             "  up to {} requests at once from this relay, {} each (connect {})",
             endpoint.concurrency,
@@ -83,6 +81,10 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
                 show(config.relay.grace)
             );
         }
+        for warning in endpoint.warnings(show) {
+            println!("  warning: {warning}");
+        }
+        Client::new(endpoint).map_err(relay::Error::from)?;
         if !config.routes.iter().any(|route| route.to == endpoint.name) {
             println!("  warning: no route leads to it");
         }

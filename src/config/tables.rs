@@ -1,5 +1,10 @@
 //! The tables of the file, one function each: every key, its default and its range stand here and nowhere else.
 
+mod auth;
+mod format;
+mod sending;
+mod tls;
+
 use std::{fs, time::Duration};
 
 use reqwest::Url;
@@ -165,15 +170,26 @@ fn endpoint(
         let timeout = units::show_duration(timeout);
         format!("must not be longer than timeout, which is {timeout}")
     });
-    Some(delivery::Endpoint {
+    let idempotency = sending::idempotency(section);
+    let auth = auth::auth(section, name.is_some());
+    let format = format::format(section, name.is_some());
+    format::check(section, &format, &auth, &idempotency);
+    let endpoint = delivery::Endpoint {
         timeout,
         connect_timeout,
         concurrency: section.count("concurrency", 64, 1..=10_000),
         retry: policy(&section.section("retry"), actions(section)),
         limits: limits(section),
+        sign: sending::sign(section),
+        idempotency,
+        tls: tls::tls(section, name.is_some()),
+        auth,
+        format,
         name: name?,
         url: url?,
-    })
+    };
+    tls::check(section, &endpoint);
+    Some(endpoint)
 }
 
 fn policy(section: &Section<'_>, actions: Actions) -> retry::Policy {
@@ -375,6 +391,11 @@ fn endpoint_name(text: &str) -> Result<String, String> {
 
 /// Of a URL that is wrong no more than the scheme is shown: it may hold credentials, or be the database's.
 fn endpoint_url(text: &str) -> Result<Url, String> {
+    format::fields(text)?;
+    plain_url(text)
+}
+
+fn plain_url(text: &str) -> Result<Url, String> {
     let url = Url::parse(text).map_err(|error| format!("not a URL: {error}"))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(format!(

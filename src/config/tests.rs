@@ -2,13 +2,13 @@
 
 mod mistakes;
 mod policies;
+mod sending;
 
 use std::{collections::BTreeMap, time::Duration};
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::limit::{Breaker, Limits};
 use crate::retry;
 
 const SMALLEST: &str = r#"
@@ -120,18 +120,10 @@ fn two_keys_and_two_keys_are_enough() {
     );
     assert_eq!(
         config.endpoints,
-        [delivery::Endpoint {
-            name: "billing".into(),
-            url: "http://127.0.0.1:9000/hook".parse().unwrap(),
-            concurrency: 64,
-            timeout: seconds(10),
-            connect_timeout: seconds(3),
-            retry: retry::Policy::default(),
-            limits: Limits {
-                breaker: Some(Breaker::default()),
-                ..Limits::default()
-            },
-        }]
+        [delivery::Endpoint::new(
+            "billing",
+            "http://127.0.0.1:9000/hook".parse().unwrap()
+        )]
     );
     assert_eq!(config.routes.of("order.paid").unwrap().to, "billing");
 }
@@ -170,22 +162,15 @@ fn everything_can_be_set_and_is_inherited_key_by_key() {
         max_attempts: 7,
         ..retry::Policy::default()
     };
-    let limits = Limits {
-        breaker: Some(Breaker::default()),
-        ..Limits::default()
-    };
+    let endpoint = |name: &str, url: &str| delivery::Endpoint::new(name, url.parse().unwrap());
     let billing = delivery::Endpoint {
-        name: "billing".into(),
-        url: "http://127.0.0.1:9000/hook".parse().unwrap(),
         concurrency: 8,
         timeout: seconds(5),
         connect_timeout: seconds(1),
         retry: inherited.clone(),
-        limits: limits.clone(),
+        ..endpoint("billing", "http://127.0.0.1:9000/hook")
     };
     let mail = delivery::Endpoint {
-        name: "mail-out".into(),
-        url: "https://mail.internal/in?v=1".parse().unwrap(),
         concurrency: 16,
         timeout: seconds(3600),
         connect_timeout: seconds(2),
@@ -194,7 +179,7 @@ fn everything_can_be_set_and_is_inherited_key_by_key() {
             max_age: seconds(12 * 3600),
             ..inherited
         },
-        limits,
+        ..endpoint("mail-out", "https://mail.internal/in?v=1")
     };
     assert_eq!(config.endpoints, [billing, mail]);
     assert_eq!(config.routes.of("order.paid").unwrap().to, "billing");

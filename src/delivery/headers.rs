@@ -3,15 +3,15 @@
 //! Ours say which message this is and how often it was tried; the row's own follow. A row can add, never override: a name
 //! of ours, or one by which HTTP frames a message, would let a payload choose its idempotency key or smuggle a second
 //! request. The table's CHECKs refuse such rows at INSERT; this is the second wall, for a row that came around them. It
-//! refuses nothing that they let through.
+//! refuses nothing that they let through, but what the endpoint itself sets.
 //!
 //! Values of ours can hold any text, header values can't: they are percent-encoded as CloudEvents does.
 
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
+use super::idempotency;
 use crate::message::Delivery;
 
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const MESSAGE_ID: HeaderName = HeaderName::from_static("outbox-message-id");
 const TOPIC: HeaderName = HeaderName::from_static("outbox-topic");
 const KEY: HeaderName = HeaderName::from_static("outbox-key");
@@ -44,20 +44,15 @@ const RESERVED_PREFIXES: [&str; 3] = ["proxy-", "outbox-", "webhook-"];
 pub fn reserved(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     RESERVED.contains(&name.as_str())
-        || name == IDEMPOTENCY_KEY.as_str()
+        || name == idempotency::NAME.as_str()
         || RESERVED_PREFIXES
             .iter()
             .any(|prefix| name.starts_with(prefix))
 }
 
-/// All headers of the next attempt; the error says which header of the row can't be sent, and why, but not its value.
-pub(super) fn build(delivery: &Delivery) -> Result<HeaderMap, String> {
+/// The headers that say which message this is and how often it was tried.
+pub(super) fn about(delivery: &Delivery) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    // A string of structured fields: with its quotes. A UUID needs no escapes.
-    headers.insert(
-        IDEMPOTENCY_KEY,
-        ascii(format!("\"{}\"", delivery.id.hyphenated())),
-    );
     headers.insert(MESSAGE_ID, ascii(delivery.id.hyphenated().to_string()));
     headers.insert(TOPIC, encoded(&delivery.topic));
     if let Some(key) = &delivery.key {
@@ -68,6 +63,11 @@ pub(super) fn build(delivery: &Delivery) -> Result<HeaderMap, String> {
     }
     headers.insert(ATTEMPT, delivery.attempt().into());
     headers.insert(CREATED_AT, encoded(&delivery.created_at));
+    headers
+}
+
+/// The headers that say what the body is; the error does not show a value.
+pub(super) fn add_content(headers: &mut HeaderMap, delivery: &Delivery) -> Result<(), String> {
     if let Some(content_type) = &delivery.content_type
         && delivery.body.is_some()
     {
@@ -77,11 +77,16 @@ pub(super) fn build(delivery: &Delivery) -> Result<HeaderMap, String> {
         // Over HTTP/1 an empty body is sent without any length, which some servers take for 411.
         headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
-    add_own(&mut headers, &delivery.headers)?;
-    Ok(headers)
+    Ok(())
 }
 
-fn add_own(headers: &mut HeaderMap, own: &[(String, String)]) -> Result<(), String> {
+/// Adds the row's own headers but for those that the endpoint sets, `taken`. The error says which one can't be sent, and
+/// why, but not its value.
+pub(super) fn add_own(
+    headers: &mut HeaderMap,
+    own: &[(String, String)],
+    taken: &[HeaderName],
+) -> Result<(), String> {
     let size: usize = own.iter().map(|(name, text)| name.len() + text.len()).sum();
     if size > LIMIT {
         return Err(format!(
@@ -96,6 +101,10 @@ fn add_own(headers: &mut HeaderMap, own: &[(String, String)]) -> Result<(), Stri
         }
         let parsed = HeaderName::from_bytes(name.as_bytes())
             .map_err(|_| format!("header {name:?} has no legal header name"))?;
+        if taken.contains(&parsed) {
+            // To choose would be to act in somebody else's name.
+            return Err(format!("header {name:?} is one that the endpoint sets"));
+        }
         // `a` and `A` are two members of a JSON object and one header with two values.
         headers.append(parsed, value(&format!("header {name:?}"), text)?);
     }
@@ -115,7 +124,7 @@ fn value(what: &str, text: &str) -> Result<HeaderValue, String> {
 }
 
 /// Percent-encodes what CloudEvents does: space, `"`, `%` and everything outside U+0021–U+007E, as UTF-8, in upper case.
-fn encoded(text: &str) -> HeaderValue {
+pub(super) fn encoded(text: &str) -> HeaderValue {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
@@ -172,6 +181,17 @@ mod tests {
         }
     }
 
+    fn build(delivery: &Delivery) -> Result<HeaderMap, String> {
+        let mut headers = about(delivery);
+        add_content(&mut headers, delivery)?;
+        add_own(
+            &mut headers,
+            &delivery.headers,
+            &[HeaderName::from_static("x-ours")],
+        )?;
+        Ok(headers)
+    }
+
     fn listed(headers: &HeaderMap) -> Vec<String> {
         let mut lines: Vec<_> = headers
             .iter()
@@ -187,7 +207,6 @@ mod tests {
             listed(&build(&delivery()).unwrap()),
             [
                 "content-type: application/json",
-                "idempotency-key: \"0190b3c4-0000-7000-8000-00000000abcd\"",
                 "outbox-attempt: 1",
                 "outbox-created-at: 2026-01-02T03:04:05.678901Z",
                 "outbox-message-id: 0190b3c4-0000-7000-8000-00000000abcd",
@@ -273,6 +292,7 @@ mod tests {
         let table = [
             ("Host", "evil", "\"Host\" is one that HTTP or the relay"),
             ("idempotency-KEY", "1", "\"idempotency-KEY\" is one that"),
+            ("X-Ours", "1", "\"X-Ours\" is one that the endpoint sets"),
             ("Webhook-Id", "1", "\"Webhook-Id\" is one that"),
             ("", "1", "\"\" has no legal header name"),
             ("a b", "1", "\"a b\" has no legal header name"),

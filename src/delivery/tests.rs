@@ -1,7 +1,12 @@
 //! The client against servers that misbehave: plain sockets, since no HTTP library would send what these do.
 
 mod answers;
+mod credentials;
 mod failures;
+mod formats;
+mod oauth2;
+mod signing;
+mod tls;
 
 use std::{
     sync::{
@@ -12,6 +17,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use reqwest::StatusCode;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -20,7 +26,11 @@ use tokio::{
 };
 use uuid::Uuid;
 
-use super::*;
+use super::{
+    answer::{Answer, excerpt},
+    body::PART,
+    *,
+};
 
 /// Long enough for anything that should happen on a loaded machine, short enough for a test that hangs.
 const SOON: Duration = Duration::from_secs(10);
@@ -156,13 +166,10 @@ async fn soon<T>(rx: &mut mpsc::UnboundedReceiver<T>) -> T {
 
 fn endpoint(url: &str) -> Endpoint {
     Endpoint {
-        name: "test".into(),
-        url: url.parse().unwrap(),
         concurrency: 4,
         timeout: SOON,
         connect_timeout: SOON,
-        retry: retry::Policy::default(),
-        limits: Default::default(),
+        ..Endpoint::new("test", url.parse().unwrap())
     }
 }
 
@@ -170,7 +177,7 @@ fn client(url: &str) -> Client {
     Client::new(&endpoint(url)).unwrap()
 }
 
-fn delivery(body: Option<&'static [u8]>) -> Delivery {
+pub(super) fn delivery(body: Option<&'static [u8]>) -> Delivery {
     Delivery {
         lease: 1,
         lane_endpoint: String::new(),

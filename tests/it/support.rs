@@ -51,6 +51,7 @@ pub(crate) async fn database() -> Database {
 }
 
 /// Makes a new database without an outbox.
+#[allow(dead_code, reason = "for tests of the migration, which are to come")]
 pub(crate) async fn empty_database() -> Database {
     let mut connections = JoinSet::new();
     let admin = connect(server().as_str(), &mut connections).await;

@@ -3,6 +3,7 @@
 use std::{
     fmt::Display,
     ops::{Bound, RangeBounds},
+    path::PathBuf,
     str::FromStr,
     time::Duration,
 };
@@ -95,6 +96,24 @@ impl Section<'_> {
         value
     }
 
+    /// The same without a default; `example` is one.
+    pub(crate) fn size_if_any(
+        &self,
+        key: &'static str,
+        example: usize,
+        range: impl RangeBounds<usize>,
+    ) -> Option<usize> {
+        let expected = format!("a size such as {:?}", units::show_size(example));
+        let value = self.get(key, &Kind::new(Shape::Amount, &expected), |text| {
+            within(units::size(text)?, text, &range, units::show_size)
+        });
+        self.effective(
+            key,
+            value.map(|value| value.to_string()).unwrap_or_default(),
+        );
+        value
+    }
+
     /// A whole number.
     pub(crate) fn count<T: Copy + Display + FromStr + PartialOrd>(
         &self,
@@ -158,6 +177,12 @@ impl Section<'_> {
         parse: impl FnMut(&str) -> Result<T, String>,
     ) -> Option<T> {
         self.get(key, &Kind::secret(expected), parse)
+    }
+
+    /// The path of a file; `example` is one.
+    pub(crate) fn path(&self, key: &'static str, example: &str) -> Option<PathBuf> {
+        let expected = format!("a path such as {example:?}");
+        self.text(key, &expected).map(PathBuf::from)
     }
 
     /// What `parse` makes of a text that may be missing.

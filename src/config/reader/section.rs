@@ -1,5 +1,7 @@
 //! A table as a getter sees it: the file's, overrides before it, and what it inherits behind it.
 
+mod lists;
+
 use std::{borrow::Cow, fmt::Display};
 
 use toml::{
@@ -81,7 +83,7 @@ impl<'r> Section<'r> {
                 if let DeValue::Table(table) = value.get_ref() {
                     inner.table = Some(table);
                 } else {
-                    self.unexpected(value, &inner.path, "a table");
+                    self.unexpected_secret(value, &inner.path, "a table");
                 }
             }
             inner
@@ -170,6 +172,35 @@ impl<'r> Section<'r> {
         }
         self.effective(key, texts.join("\n"));
         (texts.len() == items.len()).then_some(texts)
+    }
+
+    /// Whether this table is there, in the file or because something in it is overridden.
+    pub(crate) fn given(&self) -> bool {
+        self.own.given(self.reader)
+    }
+
+    /// Whether the table `key` of this one is.
+    pub(crate) fn gives(&self, key: &str) -> bool {
+        let layer = Layer {
+            table: match self.own.table.and_then(|table| table.get(key)) {
+                Some(value) => value.get_ref().as_table(),
+                None => None,
+            },
+            prefix: self.own.variable(key).map(|variable| variable + "__"),
+            ..self.own.clone()
+        };
+        layer.given(self.reader)
+    }
+
+    /// The table that this one inherits from.
+    pub(crate) fn base(&self) -> Option<Section<'r>> {
+        let own = self.inherited.first()?.clone();
+        Some(Section {
+            reader: self.reader,
+            own,
+            inherited: Vec::new(),
+            id: None,
+        })
     }
 
     /// Whether this section itself, in the file or by an override, has the key. To be asked after its getter.
@@ -284,6 +315,17 @@ impl<'r> Section<'r> {
         self.reader
             .wrong(path, &place, format!("expected {expected}, found {found}"));
     }
+
+    /// The same where a text may be a secret that stands in the wrong place.
+    fn unexpected_secret(&self, value: &Spanned<DeValue<'_>>, path: &str, expected: &str) {
+        if value.get_ref().is_str() {
+            let place = Place::Line(self.reader.line(value));
+            let message = format!("expected {expected}, found a text");
+            self.reader.wrong(path, &place, message);
+        } else {
+            self.unexpected(value, path, expected);
+        }
+    }
 }
 
 // === impl Layer ===
@@ -293,6 +335,12 @@ impl Layer<'_> {
     fn variable(&self, key: &str) -> Option<String> {
         let prefix = self.prefix.as_ref()?;
         Some(format!("{prefix}{}", key.to_ascii_uppercase()))
+    }
+
+    fn given(&self, reader: &Reader<'_>) -> bool {
+        let mut names = reader.environment.keys();
+        let prefix = self.prefix.as_ref();
+        self.table.is_some() || prefix.is_some_and(|p| names.any(|name| name.starts_with(p)))
     }
 }
 

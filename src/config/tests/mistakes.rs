@@ -53,7 +53,7 @@ to = ["a",
         "line 5, relay.batch: must be from 1 to 1000, found 2000",
         "line 6, relay.memory: must be at least 1MiB, found 4",
         "line 8, histroy: unknown key; did you mean history?",
-        "line 10, defaults.name: unknown key; known here: breaker, burst, concurrency, connect_timeout, max_in_flight, rate, retry, statuses, timeout",
+        "line 10, defaults.name: unknown key; known here: basic, bearer_file, breaker, burst, ca_file, client_cert_file, client_key_file, concurrency, connect_timeout, format, gzip_above, header_files, headers, idempotency, max_in_flight, method, oauth2, rate, retry, sign, source, statuses, timeout",
         r#"line 11, defaults.retry.cap: expected a duration such as "200ms", "15s" or "1h30m", found "0.5s""#,
         r#"line 14, endpoints[0].name: must be 1 to 63 of a-z, 0-9, _ and -, found "Billing""#,
         r#"line 15, endpoints[0].url: must be http or https, found "ftp""#,
@@ -142,6 +142,11 @@ http://h/#a => must not have a fragment
 http://s3cret@h/ => must not hold credentials
 http://u:s3cret@h/ => must not hold credentials
 postgres://u:s3cret@h/ => must be http or https, found "postgres"
+http://h/{topic}/a-{key}.json?t={type}&i={id} =>
+http://{topic}.h/ => a field in braces can stand in the path and the query only
+http://{key}@h/ => a field in braces can stand in the path and the query only
+http://h/{tpoic} => braces stand for a field of the row, one of {topic}, {key}, {type}, {id}; for the characters write %7B
+http://h/{key => braces stand for a field
 http://u:s3cret@h:x/ => not a URL: invalid port number
 "#;
 

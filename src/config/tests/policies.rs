@@ -1,7 +1,7 @@
 //! Orders, retries and limits.
 
 use super::*;
-use crate::limit::Rate;
+use crate::limit::{Breaker, Limits, Rate};
 
 #[test]
 fn a_route_can_keep_the_order_of_a_key() {

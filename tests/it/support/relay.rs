@@ -33,7 +33,11 @@ pub(crate) fn endpoint(name: &str, url: &str) -> Endpoint {
             max_age: Duration::from_secs(3600),
             ..retry::Policy::default()
         },
-        limits: Limits::default(),
+        limits: Limits {
+            breaker: None,
+            ..Limits::default()
+        },
+        ..Endpoint::new(name, url.parse().unwrap())
     }
 }
 

@@ -1,0 +1,76 @@
+//! What an endpoint's requests look like: the keys that `[defaults]` may hold as well.
+
+use std::path::PathBuf;
+
+use reqwest::header::HeaderName;
+
+use super::SECOND;
+use crate::{
+    config::{reader::Section, units},
+    delivery::{
+        headers,
+        idempotency::{self, Format},
+        sign::{self, Secret},
+    },
+};
+
+const HEADER: &str = r#"a header name such as "Idempotency-Key""#;
+
+pub(super) fn sign(endpoint: &Section<'_>) -> sign::Config {
+    let section = endpoint.section("sign");
+    let secrets = section.secrets("secrets", r#"secrets such as "whsec_…""#, |text| {
+        Secret::parse(text).map_err(|error| error.to_string())
+    });
+    let files = section.list(
+        "secret_files",
+        r#"paths such as "/run/secrets/billing""#,
+        path,
+    );
+    if section.given() && secrets.is_none() && files.is_none() {
+        let message = "would sign nothing: it needs secrets, or secret_files, or both";
+        section.problem("secrets", message.into());
+    }
+    sign::Config {
+        secrets: secrets.unwrap_or_default(),
+        secret_files: files.unwrap_or_default(),
+    }
+}
+
+pub(super) fn idempotency(endpoint: &Section<'_>) -> idempotency::Config {
+    let section = endpoint.section("idempotency");
+    let default = idempotency::Config::default();
+    let formats = [
+        ("string", Format::String),
+        ("bare", Format::Bare),
+        ("none", Format::None),
+    ];
+    idempotency::Config {
+        format: section.choice("format", "string", &formats),
+        header: section
+            .optional("header", HEADER, |text| match header_name(text) {
+                // The only one of ours that this key may name.
+                Err(_) if default.header == text => Ok(default.header.clone()),
+                name => name,
+            })
+            .unwrap_or(default.header.clone()),
+        ttl: section.duration("ttl", default.ttl, SECOND..),
+    }
+}
+
+/// The name of a header that neither HTTP nor the relay sets.
+pub(super) fn header_name(text: &str) -> Result<HeaderName, String> {
+    let shown = units::quoted(text);
+    let name = HeaderName::from_bytes(text.as_bytes())
+        .map_err(|_| format!("{shown} is no legal header name"))?;
+    if headers::reserved(text) {
+        return Err(format!("{shown} is a header that HTTP or the relay sets"));
+    }
+    Ok(name)
+}
+
+fn path(text: &str) -> Result<PathBuf, String> {
+    if text.is_empty() || text.contains(char::is_control) {
+        return Err("a path must not be empty and have no control characters".into());
+    }
+    Ok(text.into())
+}

@@ -1,0 +1,126 @@
+//! What has been seen of an answer, and what that comes to: pure.
+
+use std::time::Duration;
+
+use reqwest::{
+    Response, StatusCode,
+    header::{DATE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER},
+};
+
+use super::{EXCERPT, classify};
+use crate::message::Class;
+
+/// What has been seen of an answer so far. It outlives the request, so that a deadline does not take it away.
+#[derive(Default)]
+pub(super) struct Answer {
+    pub(super) status: Option<StatusCode>,
+    pub(super) location: Option<String>,
+    pub(super) retry_after: Option<Duration>,
+    /// Whether we are still waiting for a token to ask with.
+    pub(super) awaits_token: bool,
+    /// How many bytes its body said to have, where it ended before.
+    pub(super) promised: Option<u64>,
+    /// Up to three bytes longer than [`EXCERPT`], so that a character that crosses the limit is seen whole.
+    pub(super) body: Vec<u8>,
+}
+
+// === impl Answer ===
+
+impl Answer {
+    /// Its first line and headers are there.
+    pub(super) fn head(&mut self, response: &Response) {
+        let status = response.status();
+        let header = |name: HeaderName| response.headers().get(name).map(HeaderValue::as_bytes);
+        self.status = Some(status);
+        if status.is_redirection() {
+            self.location = header(LOCATION).map(|value| classify::location(response.url(), value));
+        }
+        // After a 2xx it speaks of what the receiver does next, not of us.
+        if !status.is_success() {
+            self.retry_after =
+                header(RETRY_AFTER).and_then(|value| classify::retry_after(value, header(DATE)));
+        }
+    }
+
+    /// The next bytes of its body, as far as they are kept.
+    pub(super) fn keep(&mut self, chunk: &[u8]) {
+        let room = (EXCERPT + 3 - self.body.len()).min(chunk.len());
+        self.body.extend_from_slice(&chunk[..room]);
+    }
+
+    /// All that came of the answer is there.
+    pub(super) fn whole(&self) -> (Class, Option<String>) {
+        if let (Some(line), Some(promised)) = (self.first_line(), self.promised) {
+            let text = format!("{line}, but its body ended before its {promised} bytes");
+            return (Class::Reset, Some(classify::line(&text)));
+        }
+        let class = match self.status {
+            Some(status) => classify::status(status.as_u16()),
+            None => Class::Protocol,
+        };
+        let error = (class != Class::Success).then(|| self.first_line().unwrap_or_default());
+        (class, error)
+    }
+
+    /// It broke, before or after its first line.
+    pub(super) fn broken(&self, error: reqwest::Error) -> (Class, Option<String>) {
+        let (class, text) = classify::error(error);
+        let text = match self.first_line() {
+            Some(line) => classify::line(&format!("{line}, but its body broke off: {text}")),
+            None => text,
+        };
+        (class, Some(text))
+    }
+
+    /// There was no token for it, or none but the one that it refused.
+    pub(super) fn refused(&self, class: Class, text: &str) -> (Class, Option<String>) {
+        let text = match self.first_line() {
+            Some(line) => format!("{line}, and {text}"),
+            None => text.to_owned(),
+        };
+        (class, Some(classify::line(&text)))
+    }
+
+    /// The deadline was faster.
+    pub(super) fn late(&self, timeout: Duration) -> (Class, Option<String>) {
+        let text = match self.first_line() {
+            Some(line) => format!("{line}, but its body was not finished within {timeout:?}"),
+            None if self.awaits_token => format!("no access token within {timeout:?}"),
+            None => format!("no answer within {timeout:?}"),
+        };
+        (Class::Timeout, Some(classify::line(&text)))
+    }
+
+    /// Its first line, as an error shows it.
+    pub(super) fn first_line(&self) -> Option<String> {
+        let status = self.status?;
+        let mut line = format!("HTTP {}", status.as_u16());
+        if let Some(reason) = status.canonical_reason() {
+            line.push(' ');
+            line.push_str(reason);
+        }
+        if let Some(location) = &self.location {
+            line.push_str(", Location: ");
+            line.push_str(location);
+        }
+        Some(classify::line(&line))
+    }
+
+    /// What can be stored of its body.
+    pub(super) fn excerpt(&self) -> Option<String> {
+        excerpt(&self.body)
+    }
+}
+
+/// What can be stored of a body: valid UTF-8 without NUL, cut at [`EXCERPT`] bytes on a character boundary.
+///
+/// A replacement is never shorter than what it stands for. So what a cut in the middle of a character leaves behind,
+/// among the last three bytes of a body that is longer than the limit, lies beyond it here too.
+pub(super) fn excerpt(body: &[u8]) -> Option<String> {
+    if body.is_empty() {
+        return None;
+    }
+    let mut text = String::from_utf8_lossy(body).replace('\0', "\u{FFFD}");
+    text.truncate(text.floor_char_boundary(EXCERPT));
+    Some(text)
+}

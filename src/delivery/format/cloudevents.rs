@@ -1,0 +1,319 @@
+//! CloudEvents 1.0 over HTTP, in binary and structured mode: pure.
+//!
+//! | attribute | of a row |
+//! |---|---|
+//! | `id`, `time` | id, `created_at` |
+//! | `type` | type, or the topic where it has none: an event must have one |
+//! | `subject`, `partitionkey` | key |
+//! | `sequence` | seq, with leading zeros: the extension compares it as text |
+//! | `traceparent`, `tracestate` | the headers of that name: the context of the event, not of the attempt |
+//!
+//! In binary mode a row may add attributes of its own as headers `ce-…`. In structured mode it may not: SDKs take a request
+//! with such a header for one in binary mode.
+//!
+//! JSON is put into the structured form byte for byte, since to parse it would change numbers and drop members that come
+//! twice. What is not JSON goes in as base64.
+
+use base64::{Engine, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use serde_json::value::RawValue;
+
+use crate::{delivery::headers::encoded, message::Delivery};
+
+const SPECVERSION: HeaderName = HeaderName::from_static("ce-specversion");
+const ID: HeaderName = HeaderName::from_static("ce-id");
+const SOURCE: HeaderName = HeaderName::from_static("ce-source");
+const TYPE: HeaderName = HeaderName::from_static("ce-type");
+const SUBJECT: HeaderName = HeaderName::from_static("ce-subject");
+const TIME: HeaderName = HeaderName::from_static("ce-time");
+const PARTITIONKEY: HeaderName = HeaderName::from_static("ce-partitionkey");
+const SEQUENCE: HeaderName = HeaderName::from_static("ce-sequence");
+const TRACEPARENT: HeaderName = HeaderName::from_static("ce-traceparent");
+const TRACESTATE: HeaderName = HeaderName::from_static("ce-tracestate");
+/// In binary mode it is the `Content-Type`, and never a header of its own.
+const DATACONTENTTYPE: HeaderName = HeaderName::from_static("ce-datacontenttype");
+
+/// The headers that a row can't set.
+pub(super) const NAMES: [HeaderName; 11] = [
+    SPECVERSION,
+    ID,
+    SOURCE,
+    TYPE,
+    SUBJECT,
+    TIME,
+    PARTITIONKEY,
+    SEQUENCE,
+    TRACEPARENT,
+    TRACESTATE,
+    DATACONTENTTYPE,
+];
+
+const PREFIX: &str = "ce-";
+
+/// Adds the attributes as headers.
+pub(super) fn add(headers: &mut HeaderMap, delivery: &Delivery, source: &str) {
+    for (name, value) in attributes(delivery, source) {
+        headers.insert(name, encoded(&value));
+    }
+}
+
+/// The event as a JSON object.
+pub(super) fn wrap(
+    headers: &mut HeaderMap,
+    delivery: &Delivery,
+    source: &str,
+) -> Result<Bytes, String> {
+    let mut names = delivery.headers.iter().map(|(name, _)| name);
+    if let Some(name) = names.find(|name| name.to_ascii_lowercase().starts_with(PREFIX)) {
+        return Err(format!(
+            "header {name:?} would make a structured CloudEvent look like a binary one"
+        ));
+    }
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("application/cloudevents+json; charset=UTF-8"),
+    );
+    let stored = delivery.body.as_deref();
+    let mut json = Vec::with_capacity(512 + stored.map_or(0, <[u8]>::len));
+    for (name, value) in attributes(delivery, source) {
+        member(&mut json, &name.as_str()[PREFIX.len()..]);
+        json.extend_from_slice(text(&value).as_bytes());
+    }
+    if let Some(stored) = stored {
+        if let Some(content_type) = &delivery.content_type {
+            member(&mut json, "datacontenttype");
+            json.extend_from_slice(text(content_type).as_bytes());
+        }
+        if is_json(delivery.content_type.as_deref(), stored) {
+            member(&mut json, "data");
+            json.extend_from_slice(stored);
+        } else {
+            member(&mut json, "data_base64");
+            json.push(b'"');
+            json.extend_from_slice(BASE64_STANDARD.encode(stored).as_bytes());
+            json.push(b'"');
+        }
+    }
+    json.push(b'}');
+    Ok(json.into())
+}
+
+fn attributes(delivery: &Delivery, source: &str) -> Vec<(HeaderName, String)> {
+    let filled = |text: &&String| !text.is_empty();
+    let kind = delivery.kind.as_ref().filter(filled);
+    let mut all = vec![
+        (SPECVERSION, "1.0".to_owned()),
+        (ID, delivery.id.hyphenated().to_string()),
+        (SOURCE, source.to_owned()),
+        (TYPE, kind.unwrap_or(&delivery.topic).clone()),
+        (TIME, delivery.created_at.clone()),
+        (SEQUENCE, format!("{:019}", delivery.seq)),
+    ];
+    if let Some(key) = delivery.key.as_ref().filter(filled) {
+        all.push((SUBJECT, key.clone()));
+        all.push((PARTITIONKEY, key.clone()));
+    }
+    let header = |wanted: &str| {
+        let mut own = delivery.headers.iter();
+        let found = own.find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+        found.map(|(_, value)| value.trim().to_owned())
+    };
+    if let Some(parent) = header("traceparent").filter(|parent| is_traceparent(parent)) {
+        all.push((TRACEPARENT, parent));
+        let state = header("tracestate").filter(|state| !state.is_empty());
+        all.extend(state.map(|state| (TRACESTATE, state)));
+    }
+    all
+}
+
+/// W3C Trace Context: what is not valid starts no trace, and drops its state.
+fn is_traceparent(text: &str) -> bool {
+    let fields: Vec<&str> = text.split('-').collect();
+    let [version, trace, span, flags] = fields.as_slice() else {
+        return false;
+    };
+    let hex = |field: &str, length| {
+        let digits = b"0123456789abcdef";
+        field.len() == length && field.bytes().all(|byte| digits.contains(&byte))
+    };
+    let zero = |field: &str| field.bytes().all(|byte| byte == b'0');
+    hex(version, 2)
+        && *version != "ff"
+        && hex(trace, 32)
+        && !zero(trace)
+        && hex(span, 16)
+        && !zero(span)
+        && hex(flags, 2)
+}
+
+/// Whether the stored bytes are what their type says.
+fn is_json(content_type: Option<&str>, stored: &[u8]) -> bool {
+    let kind = content_type.unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    let subtype = kind.split_once('/').map_or("", |(_, subtype)| subtype);
+    let subtype = subtype.to_ascii_lowercase();
+    (subtype == "json" || subtype.ends_with("+json"))
+        && serde_json::from_slice::<&RawValue>(stored).is_ok()
+}
+
+fn member(json: &mut Vec<u8>, name: &str) {
+    json.push(if json.is_empty() { b'{' } else { b',' });
+    json.extend_from_slice(text(name).as_bytes());
+    json.push(b':');
+}
+
+fn text(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::tests::delivery;
+
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    fn full() -> Delivery {
+        Delivery {
+            key: Some("Euro € \u{1F600}".into()),
+            kind: Some("com.example.created".into()),
+            seq: 42,
+            headers: vec![
+                ("Traceparent".into(), PARENT.into()),
+                ("tracestate".into(), "a=1".into()),
+            ],
+            ..delivery(Some(br#"{"n": 50755254975729665, "n": 1e400}"#))
+        }
+    }
+
+    fn binary(delivery: &Delivery) -> Vec<String> {
+        let mut headers = HeaderMap::new();
+        add(&mut headers, delivery, "/shop?a=%20");
+        let line = |(name, value): (&HeaderName, &HeaderValue)| {
+            format!("{name}: {}", value.to_str().unwrap())
+        };
+        headers.iter().map(line).collect()
+    }
+
+    fn structured(delivery: &Delivery) -> String {
+        let mut headers = HeaderMap::new();
+        let body = wrap(&mut headers, delivery, "/shop").unwrap();
+        let want = "application/cloudevents+json; charset=UTF-8";
+        assert_eq!(headers[CONTENT_TYPE], want);
+        String::from_utf8(body.into()).unwrap()
+    }
+
+    #[test]
+    fn attributes_are_headers_in_binary_mode() {
+        let want = [
+            "ce-specversion: 1.0",
+            "ce-id: 00000000-0000-0000-0000-000000000007",
+            "ce-source: /shop?a=%2520",
+            "ce-type: com.example.created",
+            "ce-time: 2026-01-02T03:04:05Z",
+            "ce-sequence: 0000000000000000042",
+            "ce-subject: Euro%20%E2%82%AC%20%F0%9F%98%80",
+            "ce-partitionkey: Euro%20%E2%82%AC%20%F0%9F%98%80",
+            &format!("ce-traceparent: {PARENT}"),
+            "ce-tracestate: a=1",
+        ];
+        assert_eq!(binary(&full()), want);
+        let bare = binary(&delivery(None));
+        assert_eq!(bare.len(), 6);
+        assert!(bare.contains(&"ce-type: order.created".to_owned()));
+    }
+
+    #[test]
+    fn the_bytes_are_kept_in_structured_mode() {
+        let want = [
+            r#"{"specversion":"1.0","id":"00000000-0000-0000-0000-000000000007","source":"/shop","#,
+            r#""type":"com.example.created","time":"2026-01-02T03:04:05Z","#,
+            r#""sequence":"0000000000000000042","subject":"Euro € 😀","partitionkey":"Euro € 😀","#,
+            &format!(r#""traceparent":"{PARENT}","tracestate":"a=1","#),
+            r#""datacontenttype":"application/json","data":{"n": 50755254975729665, "n": 1e400}}"#,
+        ];
+        assert_eq!(structured(&full()), want.concat());
+        let end = |body: Option<&'static [u8]>, content_type: Option<&str>| {
+            let json = structured(&Delivery {
+                content_type: content_type.map(String::from),
+                ..delivery(body)
+            });
+            json.split_once(r#""sequence":"0000000000000000001""#)
+                .unwrap()
+                .1
+                .to_owned()
+        };
+        let table = [
+            (None, Some("application/json"), "}"),
+            (
+                Some(b"null".as_slice()),
+                Some("a/b+JSON; c=d"),
+                r#","datacontenttype":"a/b+JSON; c=d","data":null}"#,
+            ),
+            (
+                Some(b"{"),
+                Some("a/json"),
+                r#","datacontenttype":"a/json","data_base64":"ew=="}"#,
+            ),
+            (
+                Some(b"[1] x"),
+                Some("a/json"),
+                r#","datacontenttype":"a/json","data_base64":"WzFdIHg="}"#,
+            ),
+            (
+                Some(b"\"\xff\""),
+                Some("a/json"),
+                r#","datacontenttype":"a/json","data_base64":"Iv8i"}"#,
+            ),
+            (
+                Some(b"1"),
+                Some("text/plain"),
+                r#","datacontenttype":"text/plain","data_base64":"MQ=="}"#,
+            ),
+            (Some(b"1"), None, r#","data_base64":"MQ=="}"#),
+            (
+                Some(b""),
+                Some("a/json"),
+                r#","datacontenttype":"a/json","data_base64":""}"#,
+            ),
+        ];
+        for (body, content_type, want) in table {
+            assert_eq!(end(body, content_type), want);
+        }
+    }
+
+    #[test]
+    fn a_header_that_would_change_the_mode_is_refused() {
+        let mut row = full();
+        row.headers.push(("CE-Extra".into(), "1".into()));
+        let error = wrap(&mut HeaderMap::new(), &row, "/").unwrap_err();
+        assert!(
+            error.starts_with("header \"CE-Extra\" would make"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn only_a_valid_context_is_passed_on() {
+        let zero = |from: &str| PARENT.replace(from, &"0".repeat(from.len()));
+        for (text, want) in [
+            (PARENT, true),
+            ("", false),
+            (
+                "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331",
+                false,
+            ),
+            (&zero("0af7651916cd43dd8448eb211c80319c"), false),
+            (&zero("b7ad6b7169203331"), false),
+            (&PARENT.replace("00-", "ff-"), false),
+            (&PARENT.to_uppercase(), false),
+            (&format!("{PARENT}-x"), false),
+        ] {
+            assert_eq!(is_traceparent(text), want, "{text}");
+        }
+        let mut row = full();
+        row.headers[0].1 = "nonsense".into();
+        assert!(!structured(&row).contains("trace"));
+    }
+}

@@ -1,0 +1,78 @@
+//! The header by which a receiver knows a delivery that comes a second time.
+//!
+//! The IETF draft makes its value a string of structured fields, with quotes; a strict parser takes a bare UUID for an
+//! error. Many receivers are older and compare bytes or match `[A-Za-z0-9._-]+`, so an endpoint can have it bare, or under
+//! another name. Without it receivers still have the message's id.
+
+use std::time::Duration;
+
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::message::Delivery;
+
+/// The name in the IETF draft.
+pub(super) const NAME: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// How an endpoint is told the key.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// How the key is written.
+    pub format: Format,
+    /// The header's name.
+    pub header: HeaderName,
+    /// How long the receiver remembers a key; for a warning only.
+    pub ttl: Duration,
+}
+
+/// How a key is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// In quotes, as the draft wants it.
+    #[default]
+    String,
+    /// The UUID alone.
+    Bare,
+    /// Not at all.
+    None,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            format: Format::default(),
+            header: NAME,
+            ttl: Duration::from_secs(24 * 60 * 60),
+        }
+    }
+}
+
+impl Config {
+    pub(super) fn add(&self, headers: &mut HeaderMap, delivery: &Delivery) {
+        let id = delivery.id.hyphenated();
+        // A UUID needs no escapes.
+        let value = match self.format {
+            Format::String => format!("\"{id}\""),
+            Format::Bare => id.to_string(),
+            Format::None => return,
+        };
+        let value = HeaderValue::try_from(value).expect("a UUID, in quotes or not");
+        headers.insert(self.header.clone(), value);
+    }
+
+    /// What the receiver forgets too early for retries that may go on for `longest`.
+    pub(super) fn warning(
+        &self,
+        longest: Duration,
+        show: impl Fn(Duration) -> String,
+    ) -> Option<String> {
+        let late = longest > self.ttl && self.format != Format::None;
+        late.then(|| {
+            format!(
+                "attempts may go on for {}, the receiver forgets keys after {} (idempotency.ttl): it may take a late one \
+                 for a new message",
+                show(longest),
+                show(self.ttl)
+            )
+        })
+    }
+}

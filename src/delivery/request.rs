@@ -1,0 +1,104 @@
+//! What an endpoint's requests are made of.
+//!
+//! In two steps. What depends on the row alone is prepared once an attempt, and says there why a row can't be sent. What
+//! depends on the moment, credentials and the signature with its time, is added each time the request goes out.
+
+use bytes::Bytes;
+use reqwest::{
+    RequestBuilder, Url,
+    header::{AUTHORIZATION, CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue},
+};
+
+use super::{
+    Endpoint,
+    auth::{self, Authorization},
+    body::body,
+    format::{self, Secrets},
+    gzip, headers, idempotency,
+    sign::Signer,
+    target::Target,
+};
+use crate::message::Delivery;
+
+/// Makes the requests of one endpoint.
+pub(super) struct Maker {
+    target: Target,
+    format: format::Config,
+    idempotency: idempotency::Config,
+    /// Headers that a row can't set here, besides those that none can set anywhere.
+    taken: Vec<HeaderName>,
+    secrets: Secrets,
+    signer: Signer,
+}
+
+/// A request but for what depends on the moment.
+pub(super) struct Prepared {
+    /// The message's id.
+    id: String,
+    url: Url,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+// === impl Maker ===
+
+impl Maker {
+    /// Reads the files that the endpoint's configuration names; the error says which one can't be used.
+    pub(super) fn new(endpoint: &Endpoint) -> Result<Maker, String> {
+        let mut taken = endpoint.format.taken();
+        taken.push(endpoint.idempotency.header.clone());
+        let in_url = !endpoint.url.username().is_empty() || endpoint.url.password().is_some();
+        if endpoint.auth != auth::Config::None || in_url {
+            taken.push(AUTHORIZATION);
+        }
+        Ok(Maker {
+            target: Target::new(&endpoint.url),
+            format: endpoint.format.clone(),
+            idempotency: endpoint.idempotency.clone(),
+            taken,
+            secrets: Secrets::new(&endpoint.name, &endpoint.format.header_files)?,
+            signer: Signer::new(&endpoint.name, &endpoint.sign)?,
+        })
+    }
+
+    /// What is sent for a row, or why it can't be.
+    pub(super) async fn prepare(&self, delivery: &Delivery) -> Result<Prepared, String> {
+        let mut headers = headers::about(delivery);
+        self.idempotency.add(&mut headers, delivery);
+        let mut body = self.format.shape.body(&mut headers, delivery)?;
+        headers::add_own(&mut headers, &delivery.headers, &self.taken)?;
+        headers.extend(self.format.headers.iter().cloned());
+        let url = self.target.of(delivery)?;
+        // Before the signature, which is of the bytes as they are sent.
+        if self.format.compresses(&headers, &body)
+            && let Some(smaller) = gzip::compressed(body.clone()).await
+        {
+            headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            body = smaller;
+        }
+        Ok(Prepared {
+            id: delivery.id.hyphenated().to_string(),
+            url,
+            headers,
+            body,
+        })
+    }
+
+    /// The request as it goes out now.
+    pub(super) fn request(
+        &self,
+        http: &reqwest::Client,
+        prepared: &Prepared,
+        authorization: &Authorization,
+    ) -> RequestBuilder {
+        let mut headers = prepared.headers.clone();
+        self.secrets.add(&mut headers);
+        if let Some(value) = &authorization.value {
+            headers.insert(AUTHORIZATION, value.clone());
+        }
+        self.signer.sign(&mut headers, &prepared.id, &prepared.body);
+        http.request(self.format.method.clone(), prepared.url.clone())
+            .headers(headers)
+            .body(body(prepared.body.clone()))
+    }
+}
