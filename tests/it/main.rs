@@ -6,6 +6,7 @@
     reason = "a test that can't go on says where by panicking"
 )]
 
+mod formats;
 mod lab;
 mod smoke;
 mod support;

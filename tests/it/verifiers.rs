@@ -3,9 +3,10 @@
 //! `scripts/setup` installs them. Each judgement is tested too: it must refuse what is wrong.
 
 use std::{
+    env, fs,
     io::Write as _,
     path::PathBuf,
-    process::{Command, Stdio},
+    process::{self, Command, Stdio},
     time::Duration,
 };
 
@@ -22,6 +23,7 @@ use outbox_relay::{
     message::{Class, Delivery},
 };
 use serde_json::{Value, json};
+use tokio::time::sleep;
 use uuid::Uuid;
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
@@ -31,12 +33,12 @@ const PRIVATE: &str =
 const PUBLIC: &str = "whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4=";
 
 /// What the library says of a request: what it read, or its last line.
-fn judge(check: &str, request: &Request, more: &Value) -> Result<Value, String> {
+pub(crate) fn judge(check: &str, request: &Request, more: &Value) -> Result<Value, String> {
     #[allow(
         clippy::disallowed_methods,
         reason = "it is not configuration of the relay, but tells the tests where they are"
     )]
-    let python = std::env::var("OUTBOX_TEST_PYTHON");
+    let python = env::var("OUTBOX_TEST_PYTHON");
     let python = python
         .expect("OUTBOX_TEST_PYTHON is not set: run the tests with scripts/test, which sets it");
     let headers: Vec<_> = request
@@ -180,6 +182,45 @@ async fn the_key_is_a_string_of_structured_fields() {
     })
     .await;
     assert_eq!(request.header("idempotency-key"), None);
+}
+
+#[tokio::test]
+async fn secrets_can_be_rotated_without_a_moment_in_common() {
+    let third = "whsec_nNg6aM5pPCi6DbrCRYlyVAA5XWvnOgd/9dV2iWFfQpk=";
+    let path = env::temp_dir().join(format!("outbox-relay-rotated-{}", process::id()));
+    let replace = |text: &str| {
+        let draft = path.with_extension("draft");
+        fs::write(&draft, text).unwrap();
+        fs::rename(&draft, &path).unwrap();
+    };
+    replace(SECRET);
+    let receiver = Receiver::start(|_| Reply::status(204)).unwrap();
+    let mut endpoint = Endpoint::new("test", receiver.url("/hook").parse().unwrap());
+    endpoint.sign.secret_files = vec![path.clone()];
+    let client = Client::new(&endpoint).unwrap();
+    // What we sign with, and what the receiver knows meanwhile: twice from one secret to the next.
+    let steps = [
+        (vec![SECRET], vec![SECRET]),
+        (vec![OTHER, SECRET], vec![SECRET, OTHER]),
+        (vec![OTHER], vec![OTHER]),
+        (vec![third, OTHER], vec![OTHER, third]),
+        (vec![third], vec![third]),
+    ];
+    for (attempts, (ours, theirs)) in (0..).zip(steps) {
+        replace(&ours.join("\n"));
+        sleep(Duration::from_millis(1100)).await;
+        let row = Delivery {
+            attempts,
+            ..delivery(b"{}")
+        };
+        assert_eq!(client.attempt(&row).await.class, Class::Success);
+        let request = receiver.requests().pop().unwrap();
+        for known in [SECRET, OTHER, third] {
+            let verdict = judge("webhook", &request, &json!({ "secret": known }));
+            assert_eq!(verdict.is_ok(), theirs.contains(&known), "{attempts}");
+        }
+    }
+    fs::remove_file(&path).unwrap();
 }
 
 /// What the SDK must read of `delivery(…)`; times as Python writes them.
