@@ -2,7 +2,7 @@
 //!
 //! An attempt is one HTTP request made of the stored bytes; whatever happens to it is an [`Outcome`], never an error of
 //! ours, so that the loop has one path for all of them. What a request is made of is in `request` and the modules that it
-//! puts together ([`format`], [`target`], [`headers`], [`idempotency`], [`sign`]; the credentials are in [`auth`]), what
+//! puts together ([`mod@format`], [`target`], [`headers`], [`idempotency`], [`sign`]; the credentials are in [`auth`]), what
 //! an answer or a failure means in `classify`; this file holds what needs a socket.
 //!
 //! The other side is not trusted: it can be slow, endless, cut off or no HTTP at all. So one deadline runs from the start

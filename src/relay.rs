@@ -3,7 +3,7 @@
 //! Model: one task makes every database call on the delivery path; tasks of their own do HTTP only and report what came of
 //! it. Batches form by themselves from what finished during the last round trip. No transaction, row lock or connection
 //! is held while a request is on its way.
-//! Authority: leases in the database, kept by the [`renewal`]. What was finished is settled under the lease that it was
+//! Authority: leases in the database, kept by the renewal. What was finished is settled under the lease that it was
 //! claimed under; what the database does not accept came too late and changes nothing.
 //! Failure: while the database is away nothing is claimed, finished outcomes stay in memory (no more than there were slots)
 //! and are settled when it is back. A claim whose commit is unknown is undone by [`Store::recover`]. A relay that was reaped, or

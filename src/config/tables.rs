@@ -392,7 +392,8 @@ fn endpoint_name(text: &str) -> Result<String, String> {
 /// Of a URL that is wrong no more than the scheme is shown: it may hold credentials, or be the database's.
 fn endpoint_url(text: &str) -> Result<Url, String> {
     format::fields(text)?;
-    plain_url(text)
+    // The parser writes the braces of a field like this; those that were written so are no field.
+    plain_url(&text.replace("%7B", "%7b").replace("%7D", "%7d"))
 }
 
 fn plain_url(text: &str) -> Result<Url, String> {

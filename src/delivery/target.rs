@@ -81,7 +81,8 @@ pub(super) fn show(method: &Method, url: &Url) -> String {
     text
 }
 
-/// Text and fields. The URL's parser has encoded the braces in the path, not those in the query.
+/// Text and fields. The URL's parser has encoded the braces in the path, in capitals, not those in the query. Braces that
+/// the configuration has encoded already are in small letters here, and text.
 fn pieces(text: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -199,6 +200,11 @@ mod tests {
             ),
             ("http://h/{key}", "...", "http://h/..."),
             ("http://h/?k={key}", "&x=1;+", "http://h/?k=%26x%3D1%3B%2B"),
+            (
+                "http://h/%7bkey%7d?%7bkey%7d",
+                "k",
+                "http://h/%7bkey%7d?%7bkey%7d",
+            ),
             ("http://h/?k={key}", "", "http://h/?k="),
             ("http://h/x{key}", "", "http://h/x"),
         ] {
