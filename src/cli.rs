@@ -5,17 +5,27 @@
     reason = "what a command answers goes to standard output, what went wrong to standard error"
 )]
 
+/// Answers a line on standard output. Whoever closed it has read enough.
+macro_rules! say {
+    ($($text:tt)*) => { $crate::cli::print(format_args!($($text)*)) };
+}
+
 pub mod demo;
 mod operate;
 
-use std::{io::IsTerminal, path::PathBuf, process::ExitCode};
+use std::{
+    fmt::Arguments,
+    io::{IsTerminal, Write},
+    path::PathBuf,
+    process::ExitCode,
+};
 
 use clap::{Parser, Subcommand};
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{app, config, config::Problems, delivery, relay, store};
 
-/// Delivers rows of the table outbox.messages to HTTP endpoints: at least once, in order per key.
+/// Delivers rows of the table outbox.messages to HTTP endpoints: at least once, in order per key where a route wants it.
 ///
 /// Exit codes: 0 success; 1 something failed; 2 the command line or the configuration is wrong; 3 the database can't be
 /// used (not reachable, without an outbox, of another version, or a copy).
@@ -75,10 +85,17 @@ enum Command {
         #[command(flatten)]
         database: Database,
     },
-    /// Let deliveries to an endpoint go on.
+    /// Let deliveries to an endpoint go on: end a pause, a wait that it asked for, or the pause of its breaker.
     Resume {
         /// The endpoint's name.
         endpoint: String,
+        #[command(flatten)]
+        database: Database,
+    },
+    /// Take a pending message back. One that is on its way can't be.
+    Cancel {
+        /// Its id.
+        id: uuid::Uuid,
         #[command(flatten)]
         database: Database,
     },
@@ -141,15 +158,17 @@ async fn run(command: Command) -> Result<(), Failure> {
             let config = config::load(&config)?;
             let summary = app::run(config, until_empty, shutdown()).await?;
             if until_empty {
-                println!(
+                say!(
                     "delivered={} retried={} dead={}",
-                    summary.delivered, summary.retried, summary.dead
+                    summary.delivered,
+                    summary.retried,
+                    summary.dead
                 );
             }
             Ok(())
         }
         Command::Migrate { print: true, .. } => {
-            println!("{}", store::script());
+            say!("{}", store::script());
             Ok(())
         }
         Command::Migrate {
@@ -168,6 +187,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Resume { endpoint, database } => {
             operate::resume(&database.open()?, &endpoint).await
         }
+        Command::Cancel { id, database } => operate::cancel(&database.open()?, id).await,
         Command::Demo(demo) => demo::run(demo).await,
     }
 }
@@ -191,6 +211,11 @@ fn log(verbose: bool) {
             )
             .init();
     }
+}
+
+fn print(text: Arguments<'_>) {
+    // A pipe that is closed, a disk that is full: nothing that was done is undone by that.
+    drop(writeln!(std::io::stdout(), "{text}"));
 }
 
 /// Ends at the first SIGTERM or SIGINT.

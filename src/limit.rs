@@ -100,7 +100,7 @@ impl Health {
             | Class::Reset
             | Class::Protocol
             | Class::Timeout => Health::Bad,
-            Class::Proxy | Class::Unsendable | Class::Aborted => Health::Neither,
+            Class::Proxy | Class::Unsendable | Class::Aborted | Class::Panicked => Health::Neither,
         }
     }
 }

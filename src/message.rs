@@ -127,6 +127,8 @@ pub enum Class {
     Unsendable,
     /// Stopped by us, at shutdown or because the lease ran out; what the receiver did is unknown.
     Aborted,
+    /// A fault of ours ended the attempt; what the receiver did is unknown.
+    Panicked,
 }
 
 impl Class {
@@ -149,6 +151,7 @@ impl Class {
             Class::Timeout => "timeout",
             Class::Unsendable => "unsendable",
             Class::Aborted => "aborted",
+            Class::Panicked => "panicked",
         }
     }
 }
@@ -172,7 +175,8 @@ impl Class {
             | Class::Protocol
             | Class::Timeout
             | Class::Unsendable
-            | Class::Aborted => false,
+            | Class::Aborted
+            | Class::Panicked => false,
         }
     }
 }

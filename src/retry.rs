@@ -144,7 +144,8 @@ impl Policy {
             | Class::Reset
             | Class::Protocol
             | Class::Timeout
-            | Class::Aborted => Action::Retry,
+            | Class::Aborted
+            | Class::Panicked => Action::Retry,
         }
     }
 

@@ -47,8 +47,6 @@ pub struct Config {
     pub ca_file: Option<PathBuf>,
     /// The word that `outbox.meta` must hold where it holds one: tells a physical clone from the original.
     pub guard: Option<String>,
-    /// Connections for claims, settles and maintenance; the renewal has one more of its own.
-    pub connections: usize,
 }
 
 impl fmt::Debug for Config {
@@ -63,6 +61,9 @@ impl fmt::Debug for Config {
 /// No statement of ours takes as long; the server gives up first (`statement_timeout` in `sql/begin.sql`).
 const PATIENCE: Duration = Duration::from_secs(35);
 
+/// The loop makes one call at a time; the second is for who comes beside it.
+const CONNECTIONS: usize = 2;
+
 /// The database.
 #[derive(Clone)]
 pub struct Store {
@@ -76,9 +77,9 @@ type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 // === impl Store ===
 
 impl Store {
-    /// Prepares a pool; connects to nothing yet.
+    /// Prepares connections, which are made when they are needed and again when they broke.
     pub fn new(config: &Config) -> Result<Store, Error> {
-        Store::with(config, config.connections, PATIENCE)
+        Store::with(config, CONNECTIONS, PATIENCE)
     }
 
     /// A single connection that nothing else waits for, with less patience: for the beats of a relay.

@@ -59,7 +59,7 @@ BEGIN
     SELECT * INTO v_relay FROM outbox.relays r WHERE r.relay = p_relay FOR KEY SHARE;
     IF NOT FOUND THEN state := 'relay_gone'; RETURN; END IF;
     IF v_relay.session <> p_session THEN state := 'other_session'; RETURN; END IF;
-    IF NOT EXISTS (SELECT FROM outbox.epoch e WHERE e.epoch = p_epoch) THEN state := 'other_epoch'; RETURN; END IF;
+    IF NOT EXISTS (SELECT FROM outbox.epoch e WHERE e.only_row AND e.epoch = p_epoch) THEN state := 'other_epoch'; RETURN; END IF;
 
     SELECT * INTO v_endpoint FROM outbox.endpoints e WHERE e.endpoint = p_endpoint FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN

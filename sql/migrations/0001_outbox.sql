@@ -209,7 +209,7 @@ CREATE TABLE outbox.attempts (
 ) PARTITION BY RANGE (started_at);
 CREATE INDEX attempts_id ON outbox.attempts (id, started_at);
 COMMENT ON TABLE  outbox.attempts            IS 'Public, read only. One row for each attempt, in daily partitions.';
-COMMENT ON COLUMN outbox.attempts.outcome    IS 'What the other side did, as a class: success, redirect, unavailable, misconfigured, rejected, gone, proxy, dns, connect, connect_timeout, tls, reset, protocol, timeout, unsendable, aborted; lost = its relay died.';
+COMMENT ON COLUMN outbox.attempts.outcome    IS 'What the other side did, as a class: success, redirect, unavailable, misconfigured, rejected, gone, proxy, dns, connect, connect_timeout, tls, reset, protocol, timeout, unsendable, aborted, panicked; lost = its relay died.';
 COMMENT ON COLUMN outbox.attempts.settlement IS 'What followed: delivered, retry, put_off (a retry that uses no attempt), dead.';
 COMMENT ON COLUMN outbox.attempts.response   IS 'The beginning of the answer''s body; bytes that are no text are replaced.';
 
@@ -270,10 +270,12 @@ CREATE TABLE outbox.meta (
     only_row          boolean PRIMARY KEY DEFAULT true CHECK (only_row),
     system_identifier text,
     database          text NOT NULL,
+    database_oid      oid NOT NULL,
     guard             text,
     accepted_at       timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE  outbox.meta       IS 'Private. The identity of the database that this outbox belongs to: a copy of it must not deliver.';
+COMMENT ON COLUMN outbox.meta.database_oid IS 'Tells a dump that was restored under the same name on the same server.';
 COMMENT ON COLUMN outbox.meta.guard IS 'Where set, only relays whose config says the same word deliver: tells a physical clone from the original.';
 
 INSERT INTO outbox.migrations (version, name) VALUES (1, 'outbox');

@@ -56,15 +56,22 @@ struct Verdict {
 pub(super) async fn run(demo: Demo) -> Result<(), Failure> {
     let directory = std::env::temp_dir().join(format!("outbox-relay-demo-{}", std::process::id()));
     std::fs::create_dir_all(&directory).map_err(other("make a temporary directory"))?;
-    let verdict = play(&demo, &directory).await;
+    let verdict = tokio::select! {
+        verdict = play(&demo, &directory) => verdict,
+        // What was started ends with what holds it: the relays, the receiver, PostgreSQL.
+        () = super::shutdown() => {
+            drop(std::fs::remove_dir_all(&directory));
+            return Err(Failure::Other("the demo was interrupted".into()));
+        }
+    };
     match verdict {
         Ok(verdict) if verdict.is_good() => {
             drop(std::fs::remove_dir_all(&directory));
-            println!("{}", verdict.line());
+            say!("{}", verdict.line());
             Ok(())
         }
         Ok(verdict) => {
-            println!("{}", verdict.line());
+            say!("{}", verdict.line());
             let faults = verdict.faults.join("; ");
             let logs = directory.display();
             Err(Failure::Other(format!(
@@ -80,7 +87,7 @@ pub(super) async fn run(demo: Demo) -> Result<(), Failure> {
 
 async fn play(demo: &Demo, directory: &Path) -> Result<Verdict, Failure> {
     let start = Instant::now();
-    let say = |text: &str| println!("{:>6.1} s  {text}", start.elapsed().as_secs_f64());
+    let say = |text: &str| say!("{:>6.1} s  {text}", start.elapsed().as_secs_f64());
 
     say("starting a private PostgreSQL");
     let options = cluster::Options {
@@ -95,7 +102,6 @@ async fn play(demo: &Demo, directory: &Path) -> Result<Verdict, Failure> {
         url: url.clone(),
         ca_file: None,
         guard: None,
-        connections: 2,
     };
     let migrated = store::Store::new(&database)?.migrate(None, false).await?;
     say(&format!(

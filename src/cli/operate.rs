@@ -18,19 +18,19 @@ pub(super) async fn migrate(
     let migrated = store.migrate(guard, accept_copy).await?;
     match migrated.from {
         Some(from) if from == migrated.to => {
-            println!("the schema is at version {from}: nothing to migrate");
+            say!("the schema is at version {from}: nothing to migrate");
         }
-        Some(from) => println!("migrated from version {from} to {}", migrated.to),
-        None => println!("created the outbox, version {}", migrated.to),
+        Some(from) => say!("migrated from version {from} to {}", migrated.to),
+        None => say!("created the outbox, version {}", migrated.to),
     }
     if accept_copy {
-        println!("this database is an outbox of its own now");
+        say!("this database is an outbox of its own now");
     }
     if let Some(guard) = guard {
-        println!("relays must say guard = {guard:?} now");
+        say!("relays must say guard = {guard:?} now");
     }
     for role in &migrated.missing_roles {
-        println!(
+        say!(
             "role {role} does not exist, and this user may not create it: ask a DBA to run `CREATE ROLE {role} NOLOGIN`, \
              then run migrate again for its rights (all the SQL: `outbox-relay migrate --print`)"
         );
@@ -39,17 +39,17 @@ pub(super) async fn migrate(
 }
 
 pub(super) async fn check(config: &Config) -> Result<(), Failure> {
-    println!("configuration: good");
+    say!("configuration: good");
     for endpoint in &config.endpoints {
-        println!("\nendpoint {} → {}", endpoint.name, endpoint.shown());
-        println!(
+        say!("\nendpoint {} → {}", endpoint.name, endpoint.shown());
+        say!(
             "  up to {} requests at once from this relay, {} each (connect {})",
             endpoint.concurrency,
             show(endpoint.timeout),
             show(endpoint.connect_timeout)
         );
         let window = endpoint.retry.window();
-        println!(
+        say!(
             "  retries: up to {} attempts over {} (on average {}){}",
             window.attempts,
             show(window.longest),
@@ -65,42 +65,44 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
             }
         );
         match window.capped_from {
-            Some(attempt) => println!(
+            Some(attempt) => say!(
                 "  the delay reaches its cap of {} after attempt {attempt}",
                 show(endpoint.retry.backoff.cap())
             ),
-            None => println!(
+            None => say!(
                 "  the delay never reaches its cap of {}",
                 show(endpoint.retry.backoff.cap())
             ),
         }
         if endpoint.timeout > config.relay.grace {
-            println!(
+            say!(
                 "  warning: a request may take {}, at shutdown it is given {} only (relay.grace): it may be cut off and sent again",
                 show(endpoint.timeout),
                 show(config.relay.grace)
             );
         }
         for warning in endpoint.warnings(show) {
-            println!("  warning: {warning}");
+            say!("  warning: {warning}");
         }
         Client::new(endpoint).map_err(relay::Error::from)?;
         if !config.routes.iter().any(|route| route.to == endpoint.name) {
-            println!("  warning: no route leads to it");
+            say!("  warning: no route leads to it");
         }
     }
-    println!();
+    say!("");
     for route in config.routes.iter() {
-        println!("topic {} → {}", route.topic, route.to);
+        say!("topic {} → {}", route.topic, route.to);
     }
     for (late, early) in config.routes.unreachable() {
-        println!(
+        say!(
             "warning: the route {} → {} is never asked: {} stands before it and takes all its topics",
-            late.topic, late.to, early.topic
+            late.topic,
+            late.to,
+            early.topic
         );
     }
     Store::new(&config.database)?.check().await?;
-    println!(
+    say!(
         "\ndatabase: reachable, schema version {}",
         store::SCHEMA_VERSION
     );
@@ -118,7 +120,7 @@ pub(super) async fn status(store: &Store, json: bool) -> Result<(), Failure> {
     if json {
         let text = serde_json::to_string_pretty(&status)
             .map_err(|error| Failure::Other(error.to_string()))?;
-        println!("{text}");
+        say!("{text}");
     } else {
         print_status(&status);
     }
@@ -126,10 +128,15 @@ pub(super) async fn status(store: &Store, json: bool) -> Result<(), Failure> {
 }
 
 fn print_status(status: &Status) {
-    println!("schema version {}", status.schema_version);
-    println!(
+    say!("schema version {}", status.schema_version);
+    say!(
         "\n{:<30} {:<9} {:<13} {:>8} {:>8} {:>7}",
-        "RELAY", "VERSION", "CONFIG", "UP", "BEAT", "LEASED"
+        "RELAY",
+        "VERSION",
+        "CONFIG",
+        "UP",
+        "BEAT",
+        "LEASED"
     );
     for relay in &status.relays {
         let late = if relay.beat_seconds > relay.lease_seconds {
@@ -137,7 +144,7 @@ fn print_status(status: &Status) {
         } else {
             ""
         };
-        println!(
+        say!(
             "{:<30} {:<9} {:<13} {:>8} {:>8} {:>7}{late}",
             cut(&relay.name, 30),
             relay.version,
@@ -148,9 +155,9 @@ fn print_status(status: &Status) {
         );
     }
     if status.relays.is_empty() {
-        println!("none is running");
+        say!("none is running");
     }
-    println!("\n{:<30} {:>7}  STATE", "ENDPOINT", "LEASED");
+    say!("\n{:<30} {:>7}  STATE", "ENDPOINT", "LEASED");
     for endpoint in &status.endpoints {
         let state = match (endpoint.paused_seconds, endpoint.closed_for) {
             (Some(since), _) => format!(
@@ -163,17 +170,24 @@ fn print_status(status: &Status) {
                     .unwrap_or("no reason given")
             ),
             (None, Some(left)) => format!("asked to be left alone for {}", age(left)),
-            (None, None) => "open".into(),
+            (None, None) => match (endpoint.breaker.as_str(), endpoint.open_for) {
+                ("open", left) => format!("breaker open for {}", age(left.unwrap_or(0.0))),
+                ("half_open", _) => "breaker half open: being probed".into(),
+                _ => "good".into(),
+            },
         };
-        println!(
+        say!(
             "{:<30} {:>7}  {state}",
             cut(&endpoint.endpoint, 30),
             endpoint.leased
         );
     }
-    println!(
+    say!(
         "\n{:<48} {:>8} {:>10} {:>10}",
-        "TOPIC", "PENDING", "OLDEST", "NEXT DUE"
+        "TOPIC",
+        "PENDING",
+        "OLDEST",
+        "NEXT DUE"
     );
     for lane in &status.lanes {
         let topic = if lane.endpoint.is_empty() {
@@ -186,7 +200,7 @@ fn print_status(status: &Status) {
         } else {
             lane.pending.to_string()
         };
-        println!(
+        say!(
             "{:<48} {pending:>8} {:>10} {:>10}",
             cut(&topic, 48),
             lane.oldest_seconds.map_or("-".into(), age),
@@ -198,15 +212,18 @@ fn print_status(status: &Status) {
         );
     }
     if status.lanes.is_empty() {
-        println!("nothing is pending");
+        say!("nothing is pending");
     }
     if !status.dead_letters.is_empty() {
-        println!(
+        say!(
             "\n{:<30} {:<12} {:>8} {:>10}",
-            "DEAD LETTERS", "REASON", "COUNT", "NEWEST"
+            "DEAD LETTERS",
+            "REASON",
+            "COUNT",
+            "NEWEST"
         );
         for dead in &status.dead_letters {
-            println!(
+            say!(
                 "{:<30} {:<12} {:>8} {:>10}",
                 cut(&dead.endpoint, 30),
                 dead.reason,
@@ -219,8 +236,8 @@ fn print_status(status: &Status) {
 
 pub(super) async fn pause(store: &Store, endpoint: &str, reason: &str) -> Result<(), Failure> {
     match store.pause(endpoint, reason, "operator").await? {
-        Some(true) => println!("{endpoint}: paused"),
-        Some(false) => println!("{endpoint}: was paused already"),
+        Some(true) => say!("{endpoint}: paused"),
+        Some(false) => say!("{endpoint}: was paused already"),
         None => return Err(unknown(store, endpoint).await?),
     }
     Ok(())
@@ -228,11 +245,26 @@ pub(super) async fn pause(store: &Store, endpoint: &str, reason: &str) -> Result
 
 pub(super) async fn resume(store: &Store, endpoint: &str) -> Result<(), Failure> {
     match store.resume(endpoint).await? {
-        Some(true) => println!("{endpoint}: goes on"),
-        Some(false) => println!("{endpoint}: was not paused"),
+        Some(true) => say!("{endpoint}: goes on"),
+        Some(false) => say!("{endpoint}: was not paused"),
         None => return Err(unknown(store, endpoint).await?),
     }
     Ok(())
+}
+
+pub(super) async fn cancel(store: &Store, id: uuid::Uuid) -> Result<(), Failure> {
+    match store.cancel(id).await? {
+        (0, 0) => Err(Failure::Other(format!(
+            "no message {id} is pending: it is delivered, dead, or was never there"
+        ))),
+        (cancelled, 0) => {
+            say!("{id}: cancelled ({cancelled})");
+            Ok(())
+        }
+        (cancelled, in_flight) => Err(Failure::Other(format!(
+            "{id}: {in_flight} on its way, which can't be taken back ({cancelled} cancelled)"
+        ))),
+    }
 }
 
 async fn unknown(store: &Store, endpoint: &str) -> Result<Failure, Failure> {

@@ -39,7 +39,6 @@ pub(crate) fn database(reader: &Reader<'_>, section: &Section<'_>) -> Option<sto
             .text("ca_file", r#"a path such as "/etc/ca.pem""#)
             .map(Into::into),
         guard: section.text("guard", r#"a word such as "production""#),
-        connections: section.count("connections", 2, 2..=20),
     };
     Some(store::Config {
         url: url?,

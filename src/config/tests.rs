@@ -26,7 +26,6 @@ const EVERYTHING: &str = r#"
 url = "postgresql://relay:s3cret@db.internal/app?sslmode=verify-full"
 ca_file = "/etc/ca.pem"
 guard = "production"
-connections = 3
 
 [relay]
 name = "relay-7"
@@ -96,7 +95,6 @@ fn two_keys_and_two_keys_are_enough() {
             url: DATABASE.1.into(),
             ca_file: None,
             guard: None,
-            connections: 2,
         }
     );
     assert_eq!(
@@ -134,7 +132,6 @@ fn everything_can_be_set_and_is_inherited_key_by_key() {
     assert!(config.database.url.starts_with("postgresql://relay:"));
     assert_eq!(config.database.ca_file, Some("/etc/ca.pem".into()));
     assert_eq!(config.database.guard.as_deref(), Some("production"));
-    assert_eq!(config.database.connections, 3);
     assert_eq!(
         config.relay,
         relay::Config {

@@ -291,7 +291,7 @@ async fn deliver(
         let expired = report
             .delivery
             .expires_in
-            .is_some_and(|left| now >= report.loaded + left);
+            .is_some_and(|left| now.duration_since(report.loaded) >= left);
         if expired || *gate.borrow() > now || !desk.lifeline.may_start() {
             return;
         }
@@ -318,11 +318,18 @@ impl Ticket {
         let Some(mut report) = self.left.pop_front() else {
             return;
         };
-        if let (Some(started), None) = (report.started, &report.outcome) {
+        let fault = std::thread::panicking();
+        if report.outcome.is_none() && (report.started.is_some() || fault) {
+            let started = *report.started.get_or_insert_with(Instant::now);
+            // After a fault of ours the same may happen again: it counts, and waits, as any other failure.
+            let (class, error) = match fault {
+                true => (Class::Panicked, "a fault of the relay ended this attempt"),
+                false => (Class::Aborted, "stopped before the answer was there"),
+            };
             report.outcome = Some(Outcome {
-                class: Class::Aborted,
+                class,
                 status: None,
-                error: Some("stopped before the answer was there".into()),
+                error: Some(error.into()),
                 response: None,
                 retry_after: None,
                 duration: started.elapsed(),

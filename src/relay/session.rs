@@ -30,6 +30,7 @@ use super::{
 };
 use crate::{
     message::{Lane, Reason, Settlement},
+    retry::Action,
     store::{Claim, ClaimState, Peer, Registration, Settle, Store},
 };
 
@@ -374,6 +375,10 @@ impl<'a> Session<'a> {
         if let Some(outcome) = &outcome {
             tell(&endpoint, &delivery, outcome, &settlement);
             destination.bearing.count(outcome, now);
+            if destination.endpoint.retry.action(outcome) == Action::Pause {
+                // For all relays with the settle; for this one at once.
+                destination.close(now + PAUSED, true);
+            }
             let hint = destination.endpoint.retry.hint(outcome);
             if !hint.is_zero() {
                 destination.close(now + hint, false);

@@ -76,6 +76,7 @@ fn each_class_has_its_settlement() {
         (Class::Protocol, "retry"),
         (Class::Timeout, "retry"),
         (Class::Aborted, "retry"),
+        (Class::Panicked, "retry"),
     ];
     for (class, want) in table {
         assert_eq!(

@@ -180,7 +180,6 @@ mod tests {
             url: url.into(),
             ca_file: None,
             guard: None,
-            connections: 1,
         }
     }
 

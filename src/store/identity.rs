@@ -32,11 +32,16 @@ impl Store {
 
         let (was, is) = (text("system_identifier"), text("system_identifier_now"));
         let (database, database_now) = (text("database"), text("database_now"));
-        if (was.is_some() && is.is_some() && was != is) || database != database_now {
+        let (oid, oid_now) = (
+            row.get::<_, u32>("database_oid"),
+            row.get::<_, u32>("database_oid_now"),
+        );
+        // A database that was renamed keeps its number, one that was restored has another.
+        if (was.is_some() && is.is_some() && was != is) || oid != oid_now {
             let show = |part: Option<String>| part.unwrap_or_else(|| "unknown".into());
             return Err(Error::Refused(format!(
-                "this database is a copy: its outbox belongs to database {:?} of server {}, and this is database {:?} of \
-                 server {}. If the original still delivers, everything would be sent twice. To make this one an outbox of \
+                "this database is a copy: its outbox belongs to database {:?} (oid {oid}) of server {}, and this is \
+                 database {:?} (oid {oid_now}) of server {}. If the original still delivers, everything would be sent twice. To make this one an outbox of \
                  its own, run `outbox-relay migrate --accept-copy`",
                 show(database),
                 show(was),

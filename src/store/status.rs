@@ -58,6 +58,10 @@ pub struct EndpointStatus {
     pub pause_reason: Option<String>,
     /// Seconds until it may be asked again, where it asked for that.
     pub closed_for: Option<f64>,
+    /// Its circuit breaker: `closed`, `open` or `half_open`.
+    pub breaker: String,
+    /// Seconds until an open breaker lets probes through.
+    pub open_for: Option<f64>,
     /// Messages on their way to it.
     pub leased: i64,
 }
@@ -125,6 +129,8 @@ impl Store {
                     paused_by: row.get("paused_by"),
                     pause_reason: row.get("pause_reason"),
                     closed_for: row.get("closed_for"),
+                    breaker: row.get("breaker"),
+                    open_for: row.get("open_for"),
                     leased: row.get("leased"),
                 })
                 .collect(),

@@ -148,7 +148,7 @@ async fn a_database_of_a_newer_relay_is_refused_and_not_touched() {
 async fn a_copy_of_a_database_is_refused_until_it_is_accepted() {
     let database = database().await;
     let client = database.connect().await;
-    let other = "update outbox.meta set database = 'production'";
+    let other = "update outbox.meta set database = 'production', database_oid = 1";
     client.batch_execute(other).await.unwrap();
     let directory = Directory::new();
     let config = config(&directory);

@@ -103,7 +103,7 @@ async fn no_lease_appears_behind_a_reap() {
     let slow = outbox.database.connect().await;
     slow.batch_execute("begin").await.unwrap();
     slow.query_one(
-        "select lease from outbox.claim($1, 0, $2, 't', '', 'e', false, 9, 9, 9, 0, null, 0, 0, '{}')",
+        "select lease from outbox.claim($1, 0, $2, 't', '', 'e', false, false, 9, 9, 9, 0, null, 0, 0, '{}', null, 1, 1, 1, 0)",
         &[&me.relay, &me.epoch],
     )
     .await
@@ -150,7 +150,7 @@ async fn a_beat_does_not_wait_for_a_claim() {
     let slow = outbox.database.connect().await;
     slow.batch_execute("begin").await.unwrap();
     slow.query_one(
-        "select lease from outbox.claim($1, 0, $2, 't', '', 'e', false, 9, 9, 9, 0, null, 0, 0, '{}')",
+        "select lease from outbox.claim($1, 0, $2, 't', '', 'e', false, false, 9, 9, 9, 0, null, 0, 0, '{}', null, 1, 1, 1, 0)",
         &[&me.relay, &me.epoch],
     )
     .await
@@ -197,7 +197,7 @@ async fn recover_waits_for_a_claim_that_still_runs() {
     let slow = outbox.database.connect().await;
     slow.batch_execute("begin").await.unwrap();
     slow.query_one(
-        "select lease from outbox.claim($1, 0, $2, 't', '', 'e', false, 9, 9, 9, 0, null, 0, 0, '{}')",
+        "select lease from outbox.claim($1, 0, $2, 't', '', 'e', false, false, 9, 9, 9, 0, null, 0, 0, '{}', null, 1, 1, 1, 0)",
         &[&me.relay, &me.epoch],
     )
     .await

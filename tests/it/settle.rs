@@ -243,6 +243,7 @@ async fn a_dead_letter_that_cannot_be_written_keeps_the_row_and_its_lease() {
         lease.ids[0],
         Settlement::Dead(Reason::Rejected),
     )];
+    let dead = outbox.of_now(&dead).await;
     let error = outbox
         .store
         .settle(&me, "a relay", "", &dead, true)

@@ -174,8 +174,27 @@ impl Session {
         self.run(
             "claim",
             &[
-                &relay, &session, &epoch, &"t", &"", &"e", &in_order, &limit, &bytes, &chain,
-                &ready, &waiting, &seq, &lease, &none,
+                &relay,
+                &session,
+                &epoch,
+                &"t",
+                &"",
+                &"e",
+                &in_order,
+                &in_order,
+                &limit,
+                &bytes,
+                &chain,
+                &ready,
+                &waiting,
+                &seq,
+                &lease,
+                &none,
+                &None::<i32>,
+                &2_i32,
+                &10.0_f64,
+                &64_i32,
+                &0_i64,
             ],
         )
         .await
@@ -279,6 +298,12 @@ async fn whole_life(session: &Session) {
 /// Settles all of a lease, in all ways.
 async fn settle(session: &Session, relay: Uuid, lease: i64, ids: &[Uuid]) {
     let count = ids.len();
+    let rows = session
+        .client
+        .query("select m.seq from unnest($1::uuid[]) with ordinality i (id, n) join outbox.messages m on m.id = i.id order by i.n", &[&ids])
+        .await
+        .unwrap();
+    let seqs: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
     let ways = ["delivered", "retry", "dead", "release"];
     let ways: Vec<&str> = (0..count).map(|n| ways[n % ways.len()]).collect();
     let text = |value: &'static str| vec![value; count];
@@ -293,6 +318,7 @@ async fn settle(session: &Session, relay: Uuid, lease: i64, ids: &[Uuid]) {
                 &text("e"),
                 &vec![lease; count],
                 &ids,
+                &seqs,
                 &numbers(0),
                 &ways,
                 &vec![1.0_f64; count],

@@ -85,7 +85,7 @@ async fn create(admin: &Client, connections: JoinSet<()>, template: &str) -> Dat
                     // A copy of an outbox is refused: this one is meant to be one of its own.
                     let client = database.connect().await;
                     client
-                        .batch_execute("update outbox.meta set database = current_database()")
+                        .batch_execute("update outbox.meta set database = current_database(), database_oid = (select oid from pg_database where datname = current_database())")
                         .await
                         .unwrap();
                 }
@@ -156,7 +156,6 @@ pub(crate) fn config(url: &str) -> store::Config {
         url: url.into(),
         ca_file: None,
         guard: None,
-        connections: 2,
     }
 }
 

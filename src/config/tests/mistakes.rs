@@ -102,7 +102,6 @@ defaults.retry.factor = nan => must be from 1 to 100, found nan
 defaults.retry.factor = inf => must be from 1 to 100, found inf
 defaults.retry.factor = "2" => expected a number such as 2.0, found the text "2"
 database.ca_file = 5 => expected a path such as "/etc/ca.pem", found the number 5
-database.connections = 1 => must be from 2 to 20, found 1
  ; unknown.x = 1 => line 2, unknown: unknown key; known here: database, defaults, endpoints, history, relay, routes
 [[endpoint]] ; [[endpoint]] => line 1, endpoint: unknown key; did you mean endpoints?
 [[routes]] ; topic = "a" ; to = [] => line 3, routes[0].to: must name an endpoint

@@ -286,8 +286,5 @@ fn braces_that_are_encoded_are_no_field() {
     let url = "http://h/%7Bkey%7D/{key}?%7Bid%7D={id}";
     let variable = ("OUTBOX__ENDPOINTS__BILLING__URL", url);
     let endpoint = billing("", "", &[variable]).unwrap();
-    assert_eq!(
-        endpoint.shown(),
-        "POST http://h/%7bkey%7d/{key}?%7bid%7d={id}"
-    );
+    assert_eq!(endpoint.shown(), "POST http://h/%7bkey%7d/{key}?…");
 }

@@ -22,7 +22,12 @@ impl Session<'_> {
             if !self.unfinished() {
                 break;
             }
-            let wake = self.retry_at.unwrap_or(deadline).min(deadline);
+            // A moment that is past has had its turn.
+            let now = Instant::now();
+            let wake = self
+                .retry_at
+                .filter(|at| *at > now)
+                .map_or(deadline, |at| at.min(deadline));
             tokio::select! {
                 biased;
                 () = reaped.cancelled() => break,

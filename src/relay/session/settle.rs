@@ -4,27 +4,31 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::Instant;
 
-use super::{PAUSED, Session};
+use super::Session;
 use crate::{
     message::Settlement,
     retry::Action,
     store::{Error, Settle},
 };
 
+/// So many in one statement: its cost grows faster than its batch, and after an outage everything is finished at once.
+const BATCH: usize = 500;
+
 impl Session<'_> {
     /// Settles all that has finished. What fails stays for the next turn.
     pub(super) async fn settle(&mut self) {
         let endpoints: Vec<String> = self.unsettled.keys().cloned().collect();
         for lane_endpoint in endpoints {
-            let Some(batch) = self.unsettled.remove(&lane_endpoint) else {
+            let Some(mut left) = self.unsettled.remove(&lane_endpoint) else {
                 continue;
             };
-            if let Err(rest) = self.settle_batch(&lane_endpoint, batch).await {
-                self.unsettled
-                    .entry(lane_endpoint)
-                    .or_default()
-                    .extend(rest);
-                return;
+            while !left.is_empty() {
+                let batch = left.drain(..left.len().min(BATCH)).collect();
+                if let Err(rest) = self.settle_batch(&lane_endpoint, batch).await {
+                    left.extend(rest);
+                    self.unsettled.insert(lane_endpoint, left);
+                    return;
+                }
             }
         }
     }
@@ -91,7 +95,6 @@ impl Session<'_> {
     async fn pause(&mut self, endpoint: &str, answer: &str) {
         let by = format!("relay {}", self.relay.config.name);
         let reason = format!("answered {answer}");
-        self.close(endpoint, Instant::now() + PAUSED, true);
         match self.store.pause(endpoint, &reason, &by).await {
             Ok(Some(true)) => tracing::error!(
                 endpoint,

@@ -33,11 +33,7 @@ async fn refused(outbox: &Outbox, role: &str, statements: &[&str]) {
 /// A store that connects as that role.
 fn store_as(outbox: &Outbox, role: &str) -> Store {
     let url = format!("{}?options=-c%20role%3D{role}", outbox.database.url);
-    Store::new(&store::Config {
-        connections: 1,
-        ..config(&url)
-    })
-    .unwrap()
+    Store::new(&store::Config { ..config(&url) }).unwrap()
 }
 
 #[tokio::test]

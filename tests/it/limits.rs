@@ -1,0 +1,310 @@
+//! What an endpoint may be asked to bear, over all relays together.
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use outbox_relay::{
+    lab::receiver::{Receiver, Reply},
+    limit::{Breaker, Limits, Rate},
+    relay::Relay,
+    retry,
+};
+use tokio_postgres::Client;
+
+use crate::support::{
+    Database, database, eventually,
+    relay::{Running, endpoint, relay, start},
+};
+
+const SOON: Duration = Duration::from_secs(20);
+
+struct Scene {
+    database: Database,
+    client: Client,
+    receiver: Receiver,
+}
+
+impl Scene {
+    async fn new(receiver: Receiver, rows: u32) -> Scene {
+        let database = database().await;
+        let client = database.connect().await;
+        let insert = format!(
+            "insert into outbox.messages (topic, payload) select 't', '{{}}' from generate_series(1, {rows})"
+        );
+        client.batch_execute(&insert).await.unwrap();
+        Scene {
+            database,
+            client,
+            receiver,
+        }
+    }
+
+    fn relay(&self, limits: &Limits) -> Relay {
+        let mut relay = relay(
+            &self.database.url,
+            endpoint("shop", &self.receiver.url("/")),
+        );
+        relay.endpoints[0].limits = limits.clone();
+        relay
+    }
+
+    fn relays(&self, limits: &Limits) -> [Running; 2] {
+        [start(self.relay(limits)), start(self.relay(limits))]
+    }
+
+    async fn count(&self, of: &str) -> i64 {
+        self.client
+            .query_one(&format!("select count(*) from {of}"), &[])
+            .await
+            .unwrap()
+            .get(0)
+    }
+
+    async fn breaker(&self) -> String {
+        // There is no row before the first relay has registered.
+        let row = self
+            .client
+            .query_opt("select breaker from outbox.endpoints", &[])
+            .await
+            .unwrap();
+        row.map(|row| row.get(0)).unwrap_or_default()
+    }
+}
+
+fn limits() -> Limits {
+    Limits {
+        max_in_flight: None,
+        rate: None,
+        breaker: None,
+    }
+}
+
+#[tokio::test]
+async fn in_flight_is_limited_over_all_relays() {
+    let receiver =
+        Receiver::start(|_| Reply::status(200).after(Duration::from_millis(20))).unwrap();
+    let scene = Scene::new(receiver, 200).await;
+    let limits = Limits {
+        max_in_flight: Some(3),
+        ..limits()
+    };
+    let relays = scene.relays(&limits);
+    scene.receiver.wait_for(200, SOON).await.unwrap();
+    assert!(
+        scene.receiver.most_in_flight() <= 3,
+        "{}",
+        scene.receiver.most_in_flight()
+    );
+    assert!(
+        scene.receiver.most_in_flight() >= 2,
+        "{}",
+        scene.receiver.most_in_flight()
+    );
+    for relay in relays {
+        relay.stop().await;
+    }
+    assert_eq!(scene.receiver.count(), 200);
+}
+
+#[tokio::test]
+async fn the_rate_is_limited_over_all_relays_and_waiting_uses_no_attempt() {
+    let receiver = Receiver::start(|_| Reply::status(200)).unwrap();
+    let scene = Scene::new(receiver, 100).await;
+    let rate = Some(Rate {
+        per_second: 20.0,
+        burst: 20.0,
+    });
+    let relays = scene.relays(&Limits { rate, ..limits() });
+    scene.receiver.wait_for(100, SOON).await.unwrap();
+    for relay in relays {
+        relay.stop().await;
+    }
+    let requests = scene.receiver.requests();
+    let (first, last) = (requests[0].at, requests[99].at);
+    // A full bucket, then twenty a second: the other eighty take four seconds.
+    let seconds = last.duration_since(first).as_secs_f64();
+    assert!(seconds >= 3.5, "100 requests within {seconds} s");
+    let more_than_one = "outbox.attempts where attempt > 1";
+    assert_eq!(scene.count(more_than_one).await, 0);
+}
+
+#[tokio::test]
+async fn a_retry_after_holds_for_all_relays_and_uses_no_attempt() {
+    let receiver = Receiver::start(|request| match request.number {
+        1 => Reply::status(429).header("retry-after", "2"),
+        _ => Reply::status(200),
+    })
+    .unwrap();
+    let scene = Scene::new(receiver, 1).await;
+    let mut patient = scene.relay(&limits());
+    let seconds = |n| Duration::from_secs(n);
+    patient.endpoints[0].retry.backoff = retry::Backoff::Full {
+        base: seconds(1),
+        factor: 2.0,
+        cap: seconds(60),
+    };
+    let other = patient.endpoints.clone();
+    let first = start(patient);
+    scene.receiver.wait_for(1, SOON).await.unwrap();
+    eventually("the endpoint is closed for all", SOON, async || {
+        scene
+            .count("outbox.endpoints where not_before > now()")
+            .await
+            == 1
+    })
+    .await;
+    let mut second = scene.relay(&limits());
+    second.endpoints = other;
+    let second = start(second);
+    let insert =
+        "insert into outbox.messages (topic, payload) select 't', '{}' from generate_series(1, 20)";
+    scene.client.batch_execute(insert).await.unwrap();
+    scene.receiver.wait_for(22, SOON).await.unwrap();
+    let requests = scene.receiver.requests();
+    let waited = requests[1].at.duration_since(requests[0].at).as_secs_f64();
+    assert!(waited >= 1.9, "{waited} s");
+    first.stop().await;
+    second.stop().await;
+    let told: (String, i32) = {
+        let row = scene
+            .client
+            .query_one(
+                "select settlement, attempt from outbox.attempts where status = 429",
+                &[],
+            )
+            .await
+            .unwrap();
+        (row.get(0), row.get(1))
+    };
+    assert_eq!(told, ("put_off".into(), 1));
+    assert_eq!(scene.count("outbox.delivered where attempts > 1").await, 0);
+}
+
+/// A receiver that answers 503 while it is down.
+fn patient() -> (Receiver, Arc<AtomicBool>) {
+    let up = Arc::new(AtomicBool::new(false));
+    let seen = up.clone();
+    let receiver = Receiver::start(move |_| match seen.load(Ordering::Relaxed) {
+        true => Reply::status(200),
+        false => Reply::status(503),
+    })
+    .unwrap();
+    (receiver, up)
+}
+
+fn breaker() -> Limits {
+    let breaker = Breaker {
+        minimum: 10,
+        pause: Duration::from_millis(500),
+        cap: Duration::from_secs(2),
+        ramp: Duration::from_millis(200),
+        ..Breaker::default()
+    };
+    Limits {
+        breaker: Some(breaker),
+        ..limits()
+    }
+}
+
+#[tokio::test]
+async fn a_dead_endpoint_burns_few_attempts_and_recovers_by_itself() {
+    let (receiver, up) = patient();
+    let scene = Scene::new(receiver, 2000).await;
+    let relays = scene.relays(&breaker());
+    eventually("the breaker opens", SOON, async || {
+        scene.breaker().await == "open"
+    })
+    .await;
+    eventually("it was probed, and opened again", SOON, async || {
+        scene.count("outbox.endpoints where openings >= 3").await == 1
+    })
+    .await;
+    // Two relays with 16 slots each, and a few probes: not thousands.
+    assert!(scene.receiver.count() < 300, "{}", scene.receiver.count());
+    up.store(true, Ordering::Relaxed);
+    eventually("all is delivered", SOON, async || {
+        scene.count("outbox.messages").await == 0
+    })
+    .await;
+    assert_eq!(scene.breaker().await, "closed");
+    for relay in relays {
+        relay.stop().await;
+    }
+    assert_eq!(scene.count("outbox.dead_letters").await, 0);
+}
+
+#[tokio::test]
+async fn answers_of_a_receiver_that_lives_open_no_breaker() {
+    let receiver = Receiver::start(|_| Reply::status(422)).unwrap();
+    let scene = Scene::new(receiver, 200).await;
+    let relays = scene.relays(&breaker());
+    eventually("all are refused", SOON, async || {
+        scene.count("outbox.dead_letters").await == 200
+    })
+    .await;
+    assert_eq!(scene.breaker().await, "closed");
+    for relay in relays {
+        relay.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn resume_ends_the_pause_of_a_breaker() {
+    let (receiver, up) = patient();
+    let scene = Scene::new(receiver, 100).await;
+    let mut limits = breaker();
+    limits.breaker = limits.breaker.map(|breaker| Breaker {
+        pause: Duration::from_secs(600),
+        cap: Duration::from_secs(600),
+        ..breaker
+    });
+    let relays = scene.relays(&limits);
+    eventually("the breaker opens", SOON, async || {
+        scene.breaker().await == "open"
+    })
+    .await;
+    for relay in relays {
+        relay.stop().await;
+    }
+    up.store(true, Ordering::Relaxed);
+    assert_eq!(
+        scene.database.store().resume("shop").await.unwrap(),
+        Some(true)
+    );
+    let relays = scene.relays(&limits);
+    eventually("all is delivered", SOON, async || {
+        scene.count("outbox.messages").await == 0
+    })
+    .await;
+    for relay in relays {
+        relay.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_pending_message_can_be_cancelled_and_one_on_its_way_can_not() {
+    let receiver =
+        Receiver::start(|_| Reply::status(200).after(Duration::from_millis(500))).unwrap();
+    let scene = Scene::new(receiver, 1).await;
+    let store = scene.database.store();
+    let later = "insert into outbox.messages (topic, due_at) values ('t', now() + interval '1 h') returning id";
+    let id = scene.client.query_one(later, &[]).await.unwrap().get(0);
+    let running = start(scene.relay(&limits()));
+    scene.receiver.wait_for(1, SOON).await.unwrap();
+    let sent = scene
+        .client
+        .query_one("select id from outbox.messages where due_at is null", &[])
+        .await
+        .unwrap()
+        .get(0);
+    assert_eq!(store.cancel(sent).await.unwrap(), (0, 1));
+    assert_eq!(store.cancel(id).await.unwrap(), (1, 0));
+    assert_eq!(store.cancel(id).await.unwrap(), (0, 0));
+    running.stop().await;
+    assert_eq!(scene.count("outbox.messages").await, 0);
+    assert_eq!(scene.count("outbox.delivered").await, 1);
+}
