@@ -144,13 +144,15 @@ async fn play(demo: &Demo, directory: &Path) -> Result<Verdict, Failure> {
             ));
         }
         let (pending, dead) = counts(&watch).await?;
+        let alive = one(&watch, "SELECT count(*) FROM outbox.relays").await?;
         if Instant::now() >= next_line {
             say(&format!(
                 "committed {committed:>6}   delivered {delivered:>6}   pending {pending:>6}   dead {dead:>3}"
             ));
             next_line = Instant::now() + Duration::from_secs(1);
         }
-        if finished && killed && pending == 0 {
+        // Killed with nothing in flight, the dead relay has nothing to take; that it is dead is found out all the same.
+        if finished && killed && pending == 0 && alive == 1 {
             break;
         }
         if progress.1.elapsed() > STALLED {
