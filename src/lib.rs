@@ -1,7 +1,19 @@
 //! outbox-relay: turns committed PostgreSQL rows into HTTP deliveries.
 //!
-//! In reading order, from the words up: what follows from an outcome and where a topic goes (pure), the edges to PostgreSQL
-//! and HTTP, the loop that joins them, the wiring, the command line. Imports point down only; a test checks it.
+//! In reading order, from the words up. Imports point down only; a test checks it.
+//!
+//! - [`message`]: the words of the product
+//! - [`route`]: where a topic goes, and in which order
+//! - [`retry`]: what follows from an outcome
+//! - [`limit`]: what an endpoint may be asked to bear
+//! - [`store`]: PostgreSQL, one method per statement in `sql/`
+//! - [`delivery`]: HTTP, one attempt to one outcome
+//! - [`relay`]: the loop that joins the two; the way of a row is in `relay/session.rs`
+//! - [`maintenance`]: partitions and retention
+//! - [`config`]: one file and the environment into the types of all the above
+//! - [`app`]: the wiring of one run
+//! - [`cli`]: the commands
+//! - [`lab`]: a throwaway PostgreSQL and a receiver that misbehaves, for the demo and the tests
 
 pub mod limit;
 pub mod message;
