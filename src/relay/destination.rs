@@ -256,9 +256,9 @@ impl Destination {
         self.saturated = until;
     }
 
-    /// Whether the endpoint was paused when it was asked last.
-    pub(super) fn is_paused(&self) -> bool {
-        self.paused
+    /// Whether nothing can be delivered to it now: it is paused, or closed for a while.
+    pub(super) fn is_closed(&self, now: Instant) -> bool {
+        self.paused || *self.gate.borrow() > now
     }
 
     /// A message is finished: its place and its bytes are free.

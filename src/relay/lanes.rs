@@ -50,6 +50,10 @@ struct State {
     owed: Duration,
     /// The last claim was one of a sweep: the floors come next if both are due.
     swept: bool,
+    /// Sweeps in a row, from the bottom to the floors, that brought nothing, nor did a claim between them.
+    vain: u32,
+    /// Something was brought since the last sweep ended.
+    brought: bool,
     /// How long to wait after a dry claim.
     wait: Duration,
     /// Keys that a settle opened since the last claim at the floors.
@@ -205,6 +209,13 @@ impl Lanes {
         }
     }
 
+    /// Whether what this lane holds can't be had now: other relays have it, or its keys are closed.
+    pub(super) fn is_closed(&self, lane: &Lane) -> bool {
+        self.lanes
+            .get(lane)
+            .is_some_and(|state| state.vain >= 2 && !state.brought)
+    }
+
     /// When the next lane among those that `fits` is to be asked.
     pub(super) fn next_look(&self, fits: impl Fn(&Lane) -> bool) -> Option<Instant> {
         let due = self.lanes.iter().filter(|(lane, _)| fits(lane));
@@ -223,6 +234,8 @@ impl State {
             overdue: now + SOON,
             owed: Duration::ZERO,
             swept: false,
+            vain: 0,
+            brought: false,
             wait: SOON,
             open_keys: BTreeSet::new(),
         }
@@ -240,6 +253,7 @@ impl State {
 
     /// After a claim at the floors.
     fn looked(&mut self, claimed: &Claimed, now: Instant, poll: Duration) {
+        self.brought |= claimed.lease.is_some();
         if let Some(floors) = &claimed.floors {
             self.floors = floors.clone();
         }
@@ -263,6 +277,7 @@ impl State {
     /// After a claim of a sweep.
     fn swept_to(&mut self, claimed: &Claimed, cost: Duration, now: Instant, poll: Duration) {
         self.wanted = false;
+        self.brought |= claimed.lease.is_some();
         let reached = claimed.floors.clone().unwrap_or_default();
         self.floors.lease = self.floors.lease.max(reached.lease);
         self.owed += cost;
@@ -275,6 +290,12 @@ impl State {
             self.floors.ready = self.floors.ready.max(reached.ready);
             self.floors.waiting = self.floors.waiting.max(reached.waiting);
             self.cursor = None;
+            self.vain = if self.brought {
+                0
+            } else {
+                self.vain.saturating_add(1)
+            };
+            self.brought = false;
             self.overdue = now + poll;
             self.next_sweep = self.next_sweep.max(now + self.owed * SHARE);
             self.owed = Duration::ZERO;

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::support::{
     Database, database, eventually,
-    relay::{Running, endpoint, relay, start},
+    relay::{Running, endpoint, relay, start, until_empty},
 };
 
 /// What the receiver saw of each key: the numbers that it accepted, in that order, and what was wrong.
@@ -299,4 +299,17 @@ async fn after_a_dead_head_the_key_can_continue() {
         .collect();
     assert_eq!(of_key, [1, 2, 3]);
     assert!(held.is_empty());
+}
+
+/// What waits behind a dead head, or behind one in backoff, is nothing that a job could wait for.
+#[tokio::test]
+async fn until_empty_ends_though_rows_wait_behind_a_held_key() {
+    let (_, held, database) = refuse_the_first(OnDead::Hold).await;
+    assert_eq!(held.len(), 1);
+    let receiver = Receiver::start(|_| Reply::status(200)).unwrap();
+    let client = database.connect().await;
+    let insert = "insert into outbox.messages (topic, key, payload) values ('t', 'third', '{\"k\": \"third\", \"n\": 1}')";
+    client.batch_execute(insert).await.unwrap();
+    let summary = until_empty(in_order(&database, &receiver, OnDead::Hold)).await;
+    assert_eq!(summary.delivered, 1);
 }

@@ -320,3 +320,25 @@ fn a_key_that_was_opened_is_asked_for_once() {
     }
     assert_eq!(asked, ["k"]);
 }
+
+#[test]
+fn a_lane_is_closed_after_two_sweeps_in_vain_until_something_is_brought() {
+    let mut now = Instant::now();
+    let mut lanes = lanes(&["a"], now);
+    let vain = claimed(ClaimState::Empty, false, true, 50);
+    for sweeps in 1..=3 {
+        now += POLL;
+        tell(&mut lanes, &vain, false, now);
+        tell(&mut lanes, &vain, true, now);
+        assert_eq!(lanes.is_closed(&lane("a")), sweeps >= 2, "{sweeps}");
+    }
+    tell(
+        &mut lanes,
+        &claimed(ClaimState::Claimed, true, true, 60),
+        false,
+        now,
+    );
+    assert!(!lanes.is_closed(&lane("a")));
+    tell(&mut lanes, &vain, true, now);
+    assert!(!lanes.is_closed(&lane("a")));
+}

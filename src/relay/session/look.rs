@@ -34,11 +34,10 @@ impl Session<'_> {
         }
         *self.unrouted = unrouted;
         self.idle = !routed.iter().any(|found| {
-            (found.ready || found.due.is_some_and(|due| due.is_zero()))
-                && !self
-                    .destinations
-                    .of(&found.lane)
-                    .is_some_and(Destination::is_paused)
+            let due = found.ready || found.due.is_some_and(|due| due.is_zero());
+            let closed = |to: &Destination| to.is_closed(now);
+            due && !self.destinations.of(&found.lane).is_some_and(closed)
+                && !self.lanes.is_closed(&found.lane)
         });
         let fresh = self.lanes.found(routed, now);
         if !fresh.is_empty()
