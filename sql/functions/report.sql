@@ -22,6 +22,7 @@ DECLARE
     v_keep     double precision;
     v_ok       double precision;
     v_failed   double precision;
+    v_openings integer;   -- in a row: those that followed a recovery by less than ten pauses
 BEGIN
     SELECT * INTO v_endpoint FROM outbox.endpoints e WHERE e.endpoint = p_endpoint FOR UPDATE;
     IF NOT FOUND THEN RETURN; END IF;
@@ -31,6 +32,8 @@ BEGIN
                                   / (p_window / 2)), 0);
     v_ok := v_endpoint.successes * v_keep + p_successes;
     v_failed := v_endpoint.failures * v_keep + p_failures;
+    v_openings := CASE WHEN state = 'closed' AND v_now > v_endpoint.closed_at + make_interval(secs => 10 * p_pause)
+                       THEN 0 ELSE v_endpoint.openings END;
 
     IF state = 'half_open' AND p_successes > 0 AND p_failures = 0 THEN
         state := 'closed';
@@ -40,17 +43,14 @@ BEGIN
     ELSIF (state = 'half_open' AND p_failures > 0)
        OR (state = 'closed' AND v_ok + v_failed >= p_minimum AND v_failed >= p_ratio * (v_ok + v_failed)) THEN
         state := 'open';
-        -- Openings in a row: those that followed a recovery by less than ten pauses.
-        open_for := least(p_cap, p_pause * power(2, least(v_endpoint.openings, 30)));
+        open_for := least(p_cap, p_pause * power(2, least(v_openings, 30)));
         UPDATE outbox.endpoints e
            SET breaker = 'open', breaker_until = v_now + make_interval(secs => open_for),
-               openings = e.openings + 1, successes = 0, failures = 0, counted_at = v_now
+               openings = v_openings + 1, successes = 0, failures = 0, counted_at = v_now
          WHERE e.endpoint = p_endpoint;
     ELSE
         UPDATE outbox.endpoints e
-           SET successes = v_ok, failures = v_failed, counted_at = v_now,
-               openings = CASE WHEN e.breaker = 'closed' AND v_now > e.closed_at + make_interval(secs => 10 * p_pause)
-                               THEN 0 ELSE e.openings END
+           SET successes = v_ok, failures = v_failed, counted_at = v_now, openings = v_openings
          WHERE e.endpoint = p_endpoint;
         IF state = 'open' THEN
             open_for := greatest(extract(epoch FROM v_endpoint.breaker_until - v_now)::double precision, 0);

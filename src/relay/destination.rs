@@ -303,7 +303,7 @@ async fn deliver(
         };
         let delivered = endpoint.retry.action(&outcome) == Action::Success;
         report.outcome = Some(outcome);
-        ticket.report();
+        ticket.report(false);
         if !delivered {
             return;
         }
@@ -314,11 +314,10 @@ async fn deliver(
 
 impl Ticket {
     /// Hands the first message to the loop.
-    fn report(&mut self) {
+    fn report(&mut self, fault: bool) {
         let Some(mut report) = self.left.pop_front() else {
             return;
         };
-        let fault = std::thread::panicking();
         if report.outcome.is_none() && (report.started.is_some() || fault) {
             let started = *report.started.get_or_insert_with(Instant::now);
             // After a fault of ours the same may happen again: it counts, and waits, as any other failure.
@@ -342,8 +341,10 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
+        // A panic was about the first; those behind it were not started.
+        self.report(std::thread::panicking());
         while !self.left.is_empty() {
-            self.report();
+            self.report(false);
         }
     }
 }
