@@ -8,7 +8,6 @@
 //! A secret's value never gets into a message, nor does a text that may hold one by mistake ([`units::quoted`]).
 
 mod getters;
-mod lists;
 mod section;
 
 use std::{

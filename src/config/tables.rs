@@ -307,10 +307,22 @@ fn backoff(section: &Section<'_>) -> Backoff {
         format!("the first delay (base = {base}) is longer than any may be (cap = {cap})")
     });
     let decorrelated = section.choice("jitter", "full", &[("full", false), ("decorrelated", true)]);
-    let delays = section.durations(
+    let delays = section.list(
         "delays",
         r#"a list of durations such as ["5s", "1m", "1h"]"#,
-        MILLISECOND..,
+        |text| {
+            let delay = units::duration(text)?;
+            if delay < MILLISECOND {
+                Err("must be at least 1ms".into())
+            } else {
+                Ok(delay)
+            }
+        },
+    );
+    section.check(
+        &["delays"],
+        delays.as_ref().is_none_or(|delays| !delays.is_empty()),
+        || "must hold one duration at least".into(),
     );
     for key in ["base", "factor", "cap", "jitter"] {
         section.check(&[key], delays.is_none() || !section.has(key), || {
@@ -321,9 +333,9 @@ fn backoff(section: &Section<'_>) -> Backoff {
         r#"means nothing with jitter = "decorrelated", where each delay grows from the last one"#.into()
     });
     match delays {
-        Some(delays) => Backoff::Fixed { delays },
-        None if decorrelated => Backoff::Decorrelated { base, cap },
-        None => Backoff::Full { base, factor, cap },
+        Some(delays) if !delays.is_empty() => Backoff::Fixed { delays },
+        _ if decorrelated => Backoff::Decorrelated { base, cap },
+        _ => Backoff::Full { base, factor, cap },
     }
 }
 

@@ -214,7 +214,7 @@ impl Section<'_> {
     }
 }
 
-pub(super) fn within<T: Copy + PartialOrd>(
+fn within<T: Copy + PartialOrd>(
     value: T,
     text: &str,
     range: &impl RangeBounds<T>,

@@ -15,7 +15,7 @@ use crate::config::units::quoted;
 /// One table of the file (or none, where everything has its default), and those that it inherits from.
 #[derive(Clone)]
 pub(crate) struct Section<'r> {
-    pub(super) reader: &'r Reader<'r>,
+    reader: &'r Reader<'r>,
     own: Layer<'r>,
     /// Where a key is looked for that the table itself does not have.
     inherited: Vec<Layer<'r>>,
@@ -24,10 +24,10 @@ pub(crate) struct Section<'r> {
 }
 
 #[derive(Clone)]
-pub(super) struct Layer<'r> {
+struct Layer<'r> {
     table: Option<&'r DeTable<'r>>,
     line: Option<usize>,
-    pub(super) path: String,
+    path: String,
     /// What its overrides begin with; `None` = it can't be overridden.
     prefix: Option<String>,
 }
@@ -278,21 +278,17 @@ impl<'r> Section<'r> {
         first.flatten()
     }
 
-    pub(super) fn layers(&self) -> impl Iterator<Item = &Layer<'r>> {
+    fn layers(&self) -> impl Iterator<Item = &Layer<'r>> {
         [&self.own].into_iter().chain(&self.inherited)
     }
 
     /// What the file has under `key`, which is known from now on.
-    pub(super) fn value(
-        &self,
-        layer: &Layer<'r>,
-        key: &'static str,
-    ) -> Option<&'r Spanned<DeValue<'r>>> {
+    fn value(&self, layer: &Layer<'r>, key: &'static str) -> Option<&'r Spanned<DeValue<'r>>> {
         self.reader.know(&layer.path, key);
         layer.table?.get(key)
     }
 
-    pub(super) fn found(&self, path: &str, place: &Place) {
+    fn found(&self, path: &str, place: &Place) {
         let mut state = self.reader.state.borrow_mut();
         state.found.insert(path.into(), place.clone());
     }
@@ -309,7 +305,7 @@ impl<'r> Section<'r> {
         }
     }
 
-    pub(super) fn unexpected(&self, value: &Spanned<DeValue<'_>>, path: &str, expected: &str) {
+    fn unexpected(&self, value: &Spanned<DeValue<'_>>, path: &str, expected: &str) {
         let place = Place::Line(self.reader.line(value));
         let found = describe(value.get_ref());
         self.reader

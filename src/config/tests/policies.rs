@@ -62,7 +62,7 @@ fn the_kinds_of_backoff() {
         assert_eq!(endpoint("", keys).unwrap().retry.backoff, want, "{keys}");
     }
     let mistakes = [
-        ("retry.delays = []", "expected a list of durations"),
+        ("retry.delays = []", "must hold one duration at least"),
         ("retry.delays = [\"5s\", 7]", "expected a list of durations"),
         ("retry.delays = [\"5\"]", "unit"),
         (

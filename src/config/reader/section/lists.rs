@@ -1,9 +1,14 @@
 //! Getters for what holds several values: lists of texts, and tables whose keys are free.
 
+use std::collections::{BTreeMap, btree_map::Entry};
+
 use toml::de::DeValue;
 
 use super::{Kind, Section, Shape};
-use crate::config::reader::{Place, join};
+use crate::config::{
+    reader::{Place, join},
+    units::quoted,
+};
 
 impl Section<'_> {
     /// What `parse` makes of each text of a list; `None` without the list. An override has them between commas.
@@ -131,5 +136,61 @@ impl Section<'_> {
             first.get_or_insert(read);
         }
         first
+    }
+
+    /// A table whose keys `parse` understands: each with one of a few words. What is wrong is left out, and said.
+    pub(crate) fn words<K: Ord, T: Copy>(
+        &self,
+        table: &'static str,
+        of: &[(&str, T)],
+        parse: impl Fn(&str) -> Result<K, String>,
+    ) -> BTreeMap<K, T> {
+        let words = of
+            .iter()
+            .map(|(word, _)| quoted(word))
+            .collect::<Vec<_>>()
+            .join(", ");
+        let mut values = BTreeMap::new();
+        let mut effective = BTreeMap::new();
+        for layer in self.layers() {
+            let Some(value) = self.value(layer, table) else {
+                continue;
+            };
+            let path = join(&layer.path, table);
+            self.found(&path, &Place::Line(self.reader.line(value)));
+            let DeValue::Table(entries) = value.get_ref() else {
+                self.unexpected(value, &path, "a table");
+                continue;
+            };
+            for (name, entry) in entries {
+                let name = name.get_ref();
+                let place = Place::Line(self.reader.line(entry));
+                let read = parse(name).and_then(|key| {
+                    let text = entry.get_ref().as_str().unwrap_or("something else");
+                    match of.iter().find(|(word, _)| *word == text) {
+                        Some((word, value)) => Ok((key, *word, *value)),
+                        None => Err(format!("expected one of {words}, found {}", quoted(text))),
+                    }
+                });
+                match read {
+                    Ok((key, word, value)) => {
+                        if let Entry::Vacant(free) = values.entry(key) {
+                            free.insert(value);
+                            effective.insert(name.to_string(), word);
+                        }
+                    }
+                    Err(message) => self.reader.wrong(&join(&path, name), &place, message),
+                }
+            }
+        }
+        self.effective(
+            table,
+            effective
+                .iter()
+                .map(|(name, word)| format!("{name}={word}"))
+                .collect::<Vec<_>>()
+                .join(","),
+        );
+        values
     }
 }
