@@ -38,7 +38,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Deliver until SIGTERM or SIGINT, then drain and exit.
+    /// Deliver until SIGTERM or SIGINT, then drain and exit. SIGHUP reads the configuration again, as does a change of it.
     Run {
         /// The configuration.
         #[arg(short, long, value_name = "FILE")]
@@ -155,8 +155,9 @@ async fn run(command: Command) -> Result<(), Failure> {
             config,
             until_empty,
         } => {
-            let config = config::load(&config)?;
-            let summary = app::run(config, until_empty, shutdown()).await?;
+            let source = config::Source::new(&config)?;
+            let config = source.parse(&source.read()?)?;
+            let summary = app::run(config, Some(source), until_empty, shutdown()).await?;
             if until_empty {
                 say!(
                     "delivered={} retried={} dead={}",

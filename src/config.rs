@@ -23,6 +23,7 @@
 //! known, checked, overridable, inherited from `[defaults]` where it belongs to an endpoint, and part of the digest.
 
 mod reader;
+mod source;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -30,6 +31,7 @@ mod units;
 
 use std::{collections::BTreeMap, error::Error, fmt, fs, path::Path};
 
+pub use self::source::Source;
 use crate::{delivery, maintenance, relay, route::Routes, store};
 use reader::Reader;
 
@@ -77,14 +79,8 @@ pub struct Problems {
 ///
 /// Everything that is wrong with the file and the overrides; one problem if the file can't be read.
 pub fn load(path: &Path) -> Result<Config, Problems> {
-    let file = path.display().to_string();
-    let text = fs::read_to_string(path).map_err(|error| {
-        let message = format!("can't be read: {error}");
-        Problems::new(&file, vec![Problem::new("", message)])
-    })?;
-    let environment = environment().map_err(|list| Problems::new(&file, list))?;
-    let host = host(&environment);
-    parse(&file, &text, &environment, &host)
+    let source = Source::new(path)?;
+    source.parse(&source.read()?)
 }
 
 /// The database alone: that of the file at `path`, or without one that of the environment (`DATABASE_URL`, and

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use rand::{Rng, RngExt};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::store::{Error, Store};
@@ -24,11 +25,17 @@ const AHEAD: i32 = 7;
 const EVERY: Duration = Duration::from_secs(60 * 60);
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Runs until the stop.
-pub async fn run(store: &Store, config: &Config, stop: &CancellationToken, rng: &mut impl Rng) {
+/// Runs until the stop; at once when its configuration changes.
+pub async fn run(
+    store: &Store,
+    configs: &mut watch::Receiver<Config>,
+    stop: &CancellationToken,
+    rng: &mut impl Rng,
+) {
     loop {
+        let config = configs.borrow_and_update().clone();
         let done = tokio::select! {
-            done = run_once(store, config) => done,
+            done = run_once(store, &config) => done,
             // A database that does not answer must not hold up the end.
             () = stop.cancelled() => return,
         };
@@ -43,6 +50,7 @@ pub async fn run(store: &Store, config: &Config, stop: &CancellationToken, rng: 
         let wait = wait.mul_f64(rng.random_range(0.75..1.25));
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
+            Ok(()) = configs.changed() => {}
             () = stop.cancelled() => return,
         }
     }

@@ -8,24 +8,27 @@
 //! Failure: while the database is away nothing is claimed, finished outcomes stay in memory (no more than there were slots)
 //! and are settled when it is back. A claim whose commit is unknown is undone by [`Store::recover`]. A relay that was reaped, or
 //! whose database crashed, drops what it has and registers anew. A task that panics gives its message back.
+//! Reload: a new [`Plan`] is taken over between two turns, under the same registration and leases (`session/reload.rs`).
 
 mod bearing;
 mod destination;
 mod lanes;
+mod plan;
 mod renewal;
 mod session;
 mod watch;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use rand::{
     SeedableRng,
     rngs::{StdRng, SysRng},
 };
-use tokio::time;
+use tokio::{sync::watch as updates, time};
 use tokio_util::sync::CancellationToken;
 
-use self::session::{Ended, Session};
+pub use self::plan::Plan;
+use self::session::{Ended, Session, Stage};
 use crate::{
     delivery::{ClientError, Endpoint},
     route::Routes,
@@ -100,14 +103,28 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// Beyond the grace period: for the last settle, and no more, if the database does not answer.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
-/// Delivers until `shutdown` ends, then drains.
+/// Delivers until `shutdown` ends, then drains, by one plan all the time: see [`serve`].
+pub async fn run(relay: Relay, shutdown: impl Future<Output = ()>) -> Result<Summary, Error> {
+    let (database, until_empty) = (relay.database.clone(), relay.until_empty);
+    let plan = Plan::new(relay, None)?;
+    let (_never_another, plans) = updates::channel(Arc::new(plan));
+    serve(&database, until_empty, plans, shutdown).await
+}
+
+/// Delivers until `shutdown` ends, then drains. A new plan is taken over as it comes.
 ///
 /// What was not started is given back at once, what is in flight has the grace period. Starts only on a database that it
 /// may deliver from; later outages are waited for.
-pub async fn run(relay: Relay, shutdown: impl Future<Output = ()>) -> Result<Summary, Error> {
+pub async fn serve(
+    database: &store::Config,
+    until_empty: bool,
+    mut plans: updates::Receiver<Arc<Plan>>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Summary, Error> {
     let stop = CancellationToken::new();
     let mut summary = Summary::default();
-    let mut life = Box::pin(live(&relay, &stop, &mut summary));
+    let latest = plans.clone();
+    let mut life = Box::pin(live(database, until_empty, &mut plans, &stop, &mut summary));
     let end = tokio::select! {
         end = &mut life => Some(end),
         () = shutdown => None,
@@ -116,7 +133,7 @@ pub async fn run(relay: Relay, shutdown: impl Future<Output = ()>) -> Result<Sum
         Some(end) => end,
         None => {
             stop.cancel();
-            let patience = relay.config.grace + LAST_WORDS;
+            let patience = latest.borrow().config.grace + LAST_WORDS;
             time::timeout(patience, &mut life).await.unwrap_or_else(|_| {
                 tracing::warn!(
                     "the database does not answer: ending without a last word to it; the other relays will take what is \
@@ -131,28 +148,34 @@ pub async fn run(relay: Relay, shutdown: impl Future<Output = ()>) -> Result<Sum
 }
 
 /// One registration after the other, until the stop.
-async fn live(relay: &Relay, stop: &CancellationToken, summary: &mut Summary) -> Result<(), Error> {
-    let store = Store::new(&relay.database)?;
+async fn live(
+    database: &store::Config,
+    until_empty: bool,
+    plans: &mut updates::Receiver<Arc<Plan>>,
+    stop: &CancellationToken,
+    summary: &mut Summary,
+) -> Result<(), Error> {
+    let store = Store::new(database)?;
     // A beat that takes longer than this has missed its turn anyway.
-    let patience = (relay.config.lease / 3).max(Duration::from_millis(500));
-    let beats = Store::single(&relay.database, patience)?;
+    let patience = (plans.borrow().config.lease / 3).max(Duration::from_millis(500));
+    let beats = Store::single(database, patience)?;
     // The one generator of this process; everything below takes it as a parameter.
     let mut rng =
         StdRng::try_from_rng(&mut SysRng).map_err(|error| Error::Random(error.to_string()))?;
     let mut unrouted = BTreeSet::new();
-    let names: Vec<&str> = relay
-        .endpoints
-        .iter()
-        .map(|endpoint| &*endpoint.name)
-        .collect();
     store.check().await?;
     let mut started = false;
     loop {
-        let opened = async {
-            store.add_endpoints(&names).await?;
-            Session::open(relay, &store, &beats, &mut rng, &mut unrouted, summary).await
+        let stage = Stage {
+            store: &store,
+            beats: &beats,
+            rng: &mut rng,
+            plans: &mut *plans,
+            unrouted: &mut unrouted,
+            summary: &mut *summary,
+            until_empty,
         };
-        match opened.await {
+        match Session::open(stage).await {
             Ok(session) => {
                 started = true;
                 match session.run(stop).await {

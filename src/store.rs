@@ -133,6 +133,12 @@ impl Store {
         })
     }
 
+    /// Says that a relay runs another configuration now.
+    pub async fn set_digest(&self, relay: Uuid, digest: &str) -> Result<(), Error> {
+        let parameters: [Parameter<'_>; 2] = [(&relay, Type::UUID), (&digest, Type::TEXT)];
+        self.call(sql::SET_DIGEST, &parameters).await.map(drop)
+    }
+
     /// Makes the rows that claims for these endpoints lock.
     pub async fn add_endpoints(&self, names: &[&str]) -> Result<(), Error> {
         self.call(sql::ADD_ENDPOINTS, &[(&names, Type::TEXT_ARRAY)])

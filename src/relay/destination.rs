@@ -1,9 +1,10 @@
-//! One endpoint as the loop sees it: its slots, and the tasks that fill them. Tasks do HTTP only.
+//! One endpoint as the loop sees it: its slots and what of them is in use; and all of them, with the routes to them.
 //!
-//! A message that was claimed is a task; so are all messages of one key, where they keep their order. It waits for one of the
-//! endpoint's slots, makes one request, and hands the result to the loop. Whatever ends a task (an answer, the shutdown,
-//! the end of the lease, a panic), its ticket reports each message exactly once: none under a lease is ever forgotten
-//! while its relay lives. If one of a key fails, those behind it are given back.
+//! A reload changes them in place, so that what is on its way stays counted: an endpoint that is as it was is not touched;
+//! one that changed sends what it claims from now on in the new way; one that is gone is parked until it holds nothing.
+//! What was claimed for the latter two and is not yet on its way is given back.
+
+mod task;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -11,16 +12,18 @@ use std::{
 };
 
 use tokio::{
-    sync::{Semaphore, mpsc, watch},
+    sync::{Semaphore, watch},
     task::JoinSet,
     time::Instant,
 };
+use tokio_util::sync::CancellationToken;
 
-use super::{bearing::Bearing, renewal::Lifeline};
+pub(super) use self::task::{Desk, Finished};
+use self::task::{Ticket, Way};
+use super::{Plan, bearing::Bearing};
 use crate::{
-    delivery::{Client, ClientError, Endpoint},
-    message::{Class, Delivery, Lane, Outcome},
-    retry::Action,
+    delivery::{Client, Endpoint},
+    message::{Delivery, Lane},
     route::{Order, Routes},
 };
 
@@ -28,9 +31,11 @@ use crate::{
 const PREFETCH: usize = 1;
 
 /// All endpoints, and which lane goes to which.
-pub(super) struct Destinations<'a> {
-    routes: &'a Routes,
+pub(super) struct Destinations {
+    routes: Routes,
     by_name: HashMap<Arc<str>, Destination>,
+    /// Those that a reload removed, while they hold something.
+    parked: HashMap<Arc<str>, Destination>,
 }
 
 /// An endpoint and what of it is in use.
@@ -38,6 +43,8 @@ pub(super) struct Destination {
     pub(super) endpoint: Arc<Endpoint>,
     pub(super) name: Arc<str>,
     client: Client,
+    /// Cancelled when a reload changes or removes the endpoint: tasks that have not started give their message back.
+    retired: CancellationToken,
     slots: Arc<Semaphore>,
     /// Messages that are claimed and not yet finished.
     held: usize,
@@ -55,51 +62,45 @@ pub(super) struct Destination {
     pub(super) bearing: Bearing,
 }
 
-/// What a task came to.
-#[derive(Debug)]
-pub(super) struct Finished {
-    pub(super) endpoint: Arc<str>,
-    pub(super) delivery: Delivery,
-    /// When it was loaded.
-    pub(super) loaded: Instant,
-    /// When its request was started; `None` if none was.
-    pub(super) started: Option<Instant>,
-    /// What came of the request. `None` although one was started: the task was aborted.
-    pub(super) outcome: Option<Outcome>,
-}
-
-/// What tasks share.
-#[derive(Clone)]
-pub(super) struct Desk {
-    pub(super) finished: mpsc::UnboundedSender<Finished>,
-    pub(super) lifeline: Lifeline,
-    /// Turns true when nothing more may be started.
-    pub(super) stopping: watch::Receiver<bool>,
-}
-
-/// Reports what it still holds when it is dropped, however its task ends.
-struct Ticket {
-    finished: mpsc::UnboundedSender<Finished>,
-    /// The first is the one on its way.
-    left: VecDeque<Finished>,
-}
-
 // === impl Destinations ===
 
-impl<'a> Destinations<'a> {
-    /// The `memory` for payloads is shared evenly, so that one endpoint that hangs can't take what the others need.
-    pub(super) fn new(
-        endpoints: &[Endpoint],
-        routes: &'a Routes,
-        memory: usize,
-    ) -> Result<Destinations<'a>, ClientError> {
-        let budget = memory / endpoints.len().max(1);
-        let mut by_name = HashMap::new();
-        for endpoint in endpoints {
-            let destination = Destination::new(endpoint.clone(), budget)?;
-            by_name.insert(destination.name.clone(), destination);
+impl Destinations {
+    pub(super) fn new(plan: &Plan) -> Destinations {
+        let mut destinations = Destinations {
+            routes: Routes::default(),
+            by_name: HashMap::new(),
+            parked: HashMap::new(),
+        };
+        // Nothing is held yet, so nothing has to shrink.
+        destinations.adopt(plan, &mut JoinSet::new());
+        destinations
+    }
+
+    /// Takes over a plan. What has to wait for slots that are in use becomes a task.
+    ///
+    /// The memory for payloads is shared evenly, so that one endpoint that hangs can't take what the others need.
+    pub(super) fn adopt(&mut self, plan: &Plan, tasks: &mut JoinSet<()>) {
+        let budget = plan.config.memory / plan.endpoints.len().max(1);
+        let mut before = std::mem::take(&mut self.by_name);
+        for (endpoint, client) in &plan.endpoints {
+            let name = endpoint.name.as_str();
+            let kept = before.remove(name).or_else(|| self.parked.remove(name));
+            let mut destination = kept.unwrap_or_else(|| Destination::new(endpoint, client));
+            destination.change(endpoint, client, tasks);
+            destination.budget = budget;
+            self.by_name.insert(destination.name.clone(), destination);
         }
-        Ok(Destinations { routes, by_name })
+        for (name, destination) in before {
+            destination.retired.cancel();
+            self.parked.insert(name, destination);
+        }
+        self.routes = plan.routes.clone();
+        self.drop_empty();
+    }
+
+    /// Forgets those that are gone and hold nothing any more.
+    pub(super) fn drop_empty(&mut self) {
+        self.parked.retain(|_, destination| destination.held > 0);
     }
 
     /// Where a lane's messages go; `None` without a route.
@@ -142,33 +143,56 @@ impl<'a> Destinations<'a> {
         self.by_name.values_mut()
     }
 
+    /// Also one that is gone, as long as it holds something.
     pub(super) fn get(&self, name: &str) -> Option<&Destination> {
-        self.by_name.get(name)
+        self.by_name.get(name).or_else(|| self.parked.get(name))
     }
 
+    /// As [`Destinations::get`].
     pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Destination> {
-        self.by_name.get_mut(name)
+        let Destinations {
+            by_name, parked, ..
+        } = self;
+        by_name.get_mut(name).or_else(|| parked.get_mut(name))
     }
 }
 
 // === impl Destination ===
 
 impl Destination {
-    fn new(endpoint: Endpoint, budget: usize) -> Result<Destination, ClientError> {
+    fn new(endpoint: &Arc<Endpoint>, client: &Client) -> Destination {
         let now = Instant::now();
-        Ok(Destination {
+        Destination {
             name: endpoint.name.as_str().into(),
-            client: Client::new(&endpoint)?,
+            client: client.clone(),
+            retired: CancellationToken::new(),
             slots: Arc::new(Semaphore::new(endpoint.concurrency)),
             held: 0,
             bytes: 0,
-            budget,
+            budget: 0,
             gate: watch::channel(now).0,
             paused: false,
             saturated: now,
             bearing: Bearing::new(endpoint.limits.clone(), endpoint.concurrency, now),
-            endpoint: Arc::new(endpoint),
-        })
+            endpoint: endpoint.clone(),
+        }
+    }
+
+    /// Becomes what the endpoint is now. Nothing happens to one that is as it was.
+    fn change(&mut self, endpoint: &Arc<Endpoint>, client: &Client, tasks: &mut JoinSet<()>) {
+        if *self.endpoint == **endpoint && !self.retired.is_cancelled() {
+            return;
+        }
+        self.retired.cancel();
+        self.retired = CancellationToken::new();
+        let before = std::mem::replace(&mut self.endpoint, endpoint.clone());
+        self.client = client.clone();
+        // The old requests keep their slots, so old and new ones together are never more than the endpoint may get.
+        resize(&self.slots, before.concurrency, endpoint.concurrency, tasks);
+        if before.limits != endpoint.limits || before.concurrency != endpoint.concurrency {
+            let now = Instant::now();
+            self.bearing = Bearing::new(endpoint.limits.clone(), endpoint.concurrency, now);
+        }
     }
 
     /// How many messages and bytes a claim may take now; `None` while it is not worth a round trip. Small claims
@@ -206,6 +230,7 @@ impl Destination {
             let endpoint = self.name.clone();
             let finished = Finished {
                 endpoint,
+                policy: self.endpoint.clone(),
                 delivery,
                 loaded,
                 started: None,
@@ -224,15 +249,14 @@ impl Destination {
                 finished: desk.finished.clone(),
                 left,
             };
-            let gate = self.gate.subscribe();
-            let work = (self.client.clone(), self.endpoint.clone());
-            tasks.spawn(deliver(
-                ticket,
-                work,
-                self.slots.clone(),
-                gate,
-                desk.clone(),
-            ));
+            let way = Way {
+                client: self.client.clone(),
+                endpoint: self.endpoint.clone(),
+                retired: self.retired.clone(),
+                slots: self.slots.clone(),
+                gate: self.gate.subscribe(),
+            };
+            tasks.spawn(way.deliver(ticket, desk.clone()));
         }
     }
 
@@ -272,79 +296,23 @@ fn size(delivery: &Delivery) -> usize {
     delivery.body.as_ref().map_or(0, bytes::Bytes::len)
 }
 
-/// The way of one message, and of those that follow it under its key: a slot, one request, a report.
-async fn deliver(
-    mut ticket: Ticket,
-    (client, endpoint): (Client, Arc<Endpoint>),
-    slots: Arc<Semaphore>,
-    gate: watch::Receiver<Instant>,
-    mut desk: Desk,
-) {
-    while let Some(report) = ticket.left.front_mut() {
-        let _slot = tokio::select! {
-            biased;
-            _ = desk.stopping.wait_for(|stopping| *stopping) => return,
-            () = desk.lifeline.cut() => return,
-            slot = slots.acquire() => slot,
-        };
-        let now = Instant::now();
-        let expired = report
-            .delivery
-            .expires_in
-            .is_some_and(|left| now.duration_since(report.loaded) >= left);
-        if expired || *gate.borrow() > now || !desk.lifeline.may_start() {
-            return;
-        }
-        report.started = Some(now);
-        let outcome = tokio::select! {
-            outcome = client.attempt(&report.delivery) => outcome,
-            // Another relay may deliver it from now on.
-            () = desk.lifeline.cut() => return,
-        };
-        let delivered = endpoint.retry.action(&outcome) == Action::Success;
-        report.outcome = Some(outcome);
-        ticket.report(false);
-        if !delivered {
-            return;
-        }
+/// Gives a semaphore another size. Places that are in use are taken away as they are given back.
+fn resize(slots: &Arc<Semaphore>, from: usize, to: usize, tasks: &mut JoinSet<()>) {
+    if to >= from {
+        slots.add_permits(to - from);
+        return;
+    }
+    let surplus = from - to;
+    let left = surplus - slots.forget_permits(surplus);
+    if let Ok(left @ 1..) = u32::try_from(left) {
+        let slots = slots.clone();
+        tasks.spawn(async move {
+            if let Ok(places) = slots.acquire_many(left).await {
+                places.forget();
+            }
+        });
     }
 }
 
-// === impl Ticket ===
-
-impl Ticket {
-    /// Hands the first message to the loop.
-    fn report(&mut self, fault: bool) {
-        let Some(mut report) = self.left.pop_front() else {
-            return;
-        };
-        if report.outcome.is_none() && (report.started.is_some() || fault) {
-            let started = *report.started.get_or_insert_with(Instant::now);
-            // After a fault of ours the same may happen again: it counts, and waits, as any other failure.
-            let (class, error) = match fault {
-                true => (Class::Panicked, "a fault of the relay ended this attempt"),
-                false => (Class::Aborted, "stopped before the answer was there"),
-            };
-            report.outcome = Some(Outcome {
-                class,
-                status: None,
-                error: Some(error.into()),
-                response: None,
-                retry_after: None,
-                duration: started.elapsed(),
-            });
-        }
-        // The loop is gone only when the whole relay is.
-        drop(self.finished.send(report));
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        // A panic was about the first; those behind it were not started.
-        self.report(std::thread::panicking());
-        while !self.left.is_empty() {
-            self.report(false);
-        }
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -100,6 +100,16 @@ impl Lanes {
         fresh
     }
 
+    /// Those that are known.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Lane> {
+        self.lanes.keys()
+    }
+
+    /// From now on.
+    pub(super) fn set_poll(&mut self, poll: Duration) {
+        self.poll = poll;
+    }
+
     /// Forgets lanes, so that the next skip scan finds them afresh.
     pub(super) fn forget(&mut self, lanes: &[Lane]) {
         for lane in lanes {

@@ -4,6 +4,7 @@ mod end;
 mod look;
 mod outage;
 mod put_off;
+mod reload;
 mod settle;
 mod shared;
 
@@ -23,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::put_off::PutOff;
 use super::{
-    Error, Relay, Summary,
+    Error, Plan, Summary,
     destination::{Desk, Destinations, Finished},
     lanes::{Lanes, Start},
     renewal::{Lifeline, Renewal},
@@ -54,18 +55,31 @@ pub(super) enum Ended {
     Anew,
 }
 
+/// What a session works with and leaves to the next one.
+pub(super) struct Stage<'a> {
+    pub(super) store: &'a Store,
+    /// For the beats only.
+    pub(super) beats: &'a Store,
+    pub(super) rng: &'a mut StdRng,
+    pub(super) plans: &'a mut watch::Receiver<Arc<Plan>>,
+    /// Topics without a route that were warned of.
+    pub(super) unrouted: &'a mut BTreeSet<Lane>,
+    pub(super) summary: &'a mut Summary,
+    /// End as soon as nothing is due.
+    pub(super) until_empty: bool,
+}
+
 /// One registration.
 pub(super) struct Session<'a> {
-    relay: &'a Relay,
-    store: &'a Store,
-    rng: &'a mut StdRng,
-    /// Topics without a route that were warned of.
-    unrouted: &'a mut BTreeSet<Lane>,
-    summary: &'a mut Summary,
+    stage: Stage<'a>,
+    /// What it delivers by.
+    plan: Arc<Plan>,
+    /// The database does not know of the plan yet.
+    unannounced: bool,
 
     me: Registration,
     lanes: Lanes,
-    destinations: Destinations<'a>,
+    destinations: Destinations,
     next_discovery: Instant,
     /// At the last skip scan no lane that can be delivered held anything due.
     idle: bool,
@@ -96,21 +110,18 @@ pub(super) struct Session<'a> {
 
 impl<'a> Session<'a> {
     /// Registers, and starts the renewal.
-    pub(super) async fn open(
-        relay: &'a Relay,
-        store: &'a Store,
-        beats: &Store,
-        rng: &'a mut StdRng,
-        unrouted: &'a mut BTreeSet<Lane>,
-        summary: &'a mut Summary,
-    ) -> Result<Session<'a>, Error> {
-        let config = &relay.config;
-        let destinations = Destinations::new(&relay.endpoints, &relay.routes, config.memory)?;
+    pub(super) async fn open(stage: Stage<'a>) -> Result<Session<'a>, Error> {
+        let plan = stage.plans.borrow_and_update().clone();
+        let config = &plan.config;
+        let names = plan.names();
+        stage.store.add_endpoints(&names).await?;
+        let destinations = Destinations::new(&plan);
         let sent = Instant::now();
-        let me = store
-            .register(&config.name, &relay.digest, config.lease)
+        let me = stage
+            .store
+            .register(&config.name, &plan.digest, config.lease)
             .await?;
-        tracing::info!(relay = %me.relay, name = config.name, endpoints = relay.endpoints.len(), "registered");
+        tracing::info!(relay = %me.relay, name = config.name, endpoints = names.len(), "registered");
 
         let (until, lifeline) = Lifeline::new(sent, config.lease);
         let (stopping, stopped) = watch::channel(false);
@@ -118,7 +129,7 @@ impl<'a> Session<'a> {
         let (dead_sender, dead) = mpsc::unbounded_channel();
         let mut tasks = JoinSet::new();
         let renewal = Renewal {
-            store: beats.clone(),
+            store: stage.beats.clone(),
             relay: me.relay,
             lease: config.lease,
             lifeline: until,
@@ -127,13 +138,11 @@ impl<'a> Session<'a> {
         let reaped = CancellationToken::new();
         tasks.spawn(renewal.run(reaped.clone()));
         Ok(Session {
-            relay,
-            store,
-            rng,
-            unrouted,
-            summary,
-            me,
             lanes: Lanes::new(config.poll),
+            stage,
+            plan,
+            unannounced: false,
+            me,
             destinations,
             next_discovery: sent,
             idle: false,
@@ -165,7 +174,7 @@ impl<'a> Session<'a> {
             if stop.is_cancelled() {
                 return self.drain().await;
             }
-            if self.relay.until_empty && self.idle && !self.unfinished() {
+            if self.stage.until_empty && self.idle && !self.unfinished() {
                 return self.drain().await;
             }
             if self.may_call()
@@ -178,6 +187,8 @@ impl<'a> Session<'a> {
                 biased;
                 () = stop.cancelled() => {}
                 () = reaped.cancelled() => return self.give_up().await,
+                // Under load there is always something that has finished.
+                Ok(()) = self.stage.plans.changed() => self.adopt(),
                 Some(finished) = self.inbox.recv() => self.take(finished),
                 () = tokio::time::sleep_until(wake) => {}
             }
@@ -187,6 +198,8 @@ impl<'a> Session<'a> {
     /// One turn: settle, look around, claim.
     async fn turn(&mut self) -> Result<(), Ended> {
         self.collect();
+        self.destinations.drop_empty();
+        self.announce().await;
         self.settle().await;
         self.settle_stuck().await;
         self.tell_put_off().await;
@@ -228,7 +241,7 @@ impl<'a> Session<'a> {
             .get(&name)
             .map(|to| to.bearing.shared())
             .unwrap_or_default();
-        let limit = messages.clamp(1, self.relay.config.batch);
+        let limit = messages.clamp(1, self.plan.config.batch);
         let Start {
             floors,
             sweep,
@@ -246,7 +259,7 @@ impl<'a> Session<'a> {
             open_keys: &open_keys,
             shared,
         };
-        let claimed = match self.store.claim(&self.me, &claim).await {
+        let claimed = match self.stage.store.claim(&self.me, &claim).await {
             Ok(claimed) => claimed,
             Err(error) => {
                 self.doubt = true;
@@ -256,7 +269,7 @@ impl<'a> Session<'a> {
         };
         self.succeeded();
         let now = Instant::now();
-        let jitter = self.rng.random();
+        let jitter = self.stage.rng.random();
         self.lanes.claimed(
             lane,
             &claimed,
@@ -278,14 +291,14 @@ impl<'a> Session<'a> {
             ClaimState::Saturated => {
                 if let Some(destination) = self.destinations.get_mut(&name) {
                     destination
-                        .saturated_until(now + self.relay.config.poll.mul_f64(0.25 + jitter / 4.0));
+                        .saturated_until(now + self.plan.config.poll.mul_f64(0.25 + jitter / 4.0));
                 }
             }
             ClaimState::Missing => {
                 // Somebody removed the row of the lane or the endpoint: both are made again.
                 self.lanes.forget(std::slice::from_ref(lane));
                 self.next_discovery = now;
-                if let Err(error) = self.store.add_endpoints(&[&*name]).await {
+                if let Err(error) = self.stage.store.add_endpoints(&[&*name]).await {
                     self.failed("add_endpoints", &error);
                 }
             }
@@ -307,7 +320,7 @@ impl<'a> Session<'a> {
         let Some(lease) = claimed.lease else {
             return Ok(());
         };
-        let deliveries = match self.store.load(&lease).await {
+        let deliveries = match self.stage.store.load(&lease).await {
             Ok(deliveries) => deliveries,
             Err(error) => {
                 self.doubt = true;
@@ -343,43 +356,45 @@ impl<'a> Session<'a> {
 
     /// Decides what follows from a finished delivery.
     fn take(&mut self, finished: Finished) {
+        let Some(destination) = self.destinations.get_mut(&finished.endpoint) else {
+            return;
+        };
         let Finished {
             endpoint,
+            policy,
             mut delivery,
             loaded,
             started,
             outcome,
         } = finished;
-        let Some(destination) = self.destinations.get_mut(&endpoint) else {
-            return;
-        };
         destination.release(&delivery);
         let now = Instant::now();
         let waited = now.duration_since(loaded);
         delivery.age = delivery.age.saturating_add(waited);
         delivery.expires_in = delivery.expires_in.map(|left| left.saturating_sub(waited));
         let settlement = match &outcome {
-            Some(outcome) => destination
-                .endpoint
-                .retry
-                .settle(&delivery, outcome, self.rng),
+            Some(outcome) => policy.retry.settle(&delivery, outcome, self.stage.rng),
             None if delivery.expires_in.is_some_and(|left| left.is_zero()) => {
                 Settlement::Dead(Reason::Expired)
             }
             None => Settlement::Release,
         };
         let attempt = delivery.attempt();
-        if started.is_none() {
+        if started.is_none() && destination.endpoint.limits == policy.limits {
             destination.bearing.unsent(1);
         }
         if let Some(outcome) = &outcome {
             tell(&endpoint, &delivery, outcome, &settlement);
+        }
+        // What was at another URL before a reload says nothing of what is at this one.
+        let same_place = destination.endpoint.url == policy.url;
+        if let Some(outcome) = outcome.as_ref().filter(|_| same_place) {
             destination.bearing.count(outcome, now);
-            if destination.endpoint.retry.action(outcome) == Action::Pause {
+            if policy.retry.action(outcome) == Action::Pause {
                 // For all relays with the settle; for this one at once.
                 destination.close(now + PAUSED, true);
             }
-            let hint = destination.endpoint.retry.hint(outcome);
+            let hint = policy.retry.hint(outcome);
             if !hint.is_zero() {
                 destination.close(now + hint, false);
                 self.put_off
@@ -393,12 +408,12 @@ impl<'a> Session<'a> {
             endpoint: delivery.lane_endpoint,
         };
         match settlement {
-            Settlement::Delivered => self.summary.delivered += 1,
+            Settlement::Delivered => self.stage.summary.delivered += 1,
             Settlement::Retry(delay) | Settlement::PutOff(delay) => {
-                self.summary.retried += 1;
+                self.stage.summary.retried += 1;
                 self.lanes.due_in(&lane, delay, now);
             }
-            Settlement::Dead(_) => self.summary.dead += 1,
+            Settlement::Dead(_) => self.stage.summary.dead += 1,
             Settlement::Release => {}
         }
         self.put(Settle {

@@ -41,6 +41,7 @@ statements! {
     REPORT = "report",
     RESUME = "resume",
     SETTLE = "settle",
+    SET_DIGEST = "set_digest",
     SET_GUARD = "set_guard",
     STATUS_DEAD_LETTERS = "status_dead_letters",
     STATUS_ENDPOINTS = "status_endpoints",

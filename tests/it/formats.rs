@@ -62,7 +62,9 @@ async fn a_file_says_what_is_sent_and_rows_in_backoff_are_signed_anew() {
         fs::rename(&draft, &secrets).unwrap();
         receiver.wait_for(6, deadline).await.unwrap();
     };
-    Box::pin(app::run(config, false, delivered)).await.unwrap();
+    Box::pin(app::run(config, None, false, delivered))
+        .await
+        .unwrap();
     fs::remove_file(&secrets).unwrap();
 
     let requests = receiver.requests();

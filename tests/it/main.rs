@@ -25,6 +25,7 @@ mod partitions;
 mod patience;
 mod reap;
 mod relays;
+mod reload;
 mod settle;
 mod smoke;
 mod statements;

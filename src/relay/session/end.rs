@@ -7,7 +7,7 @@ use super::{Ended, Session};
 impl Session<'_> {
     /// SIGTERM: what was not started is given back at once; what is in flight may finish within the grace period.
     pub(super) async fn drain(mut self) -> Ended {
-        let deadline = Instant::now() + self.relay.config.grace;
+        let deadline = Instant::now() + self.plan.config.grace;
         let reaped = self.reaped.clone();
         self.stopping.send_replace(true);
         tracing::info!(
@@ -50,10 +50,10 @@ impl Session<'_> {
         self.settle().await;
         self.stuck_until = Instant::now();
         self.settle_stuck().await;
-        if let Err(error) = self.store.deregister(self.me.relay).await {
+        if let Err(error) = self.stage.store.deregister(self.me.relay).await {
             tracing::warn!(%error, "could not deregister: the other relays will take what is left after a lease time");
         }
-        tracing::info!(delivered = self.summary.delivered, "stopped");
+        tracing::info!(delivered = self.stage.summary.delivered, "stopped");
         Ended::Done
     }
 
@@ -62,7 +62,7 @@ impl Session<'_> {
         self.stopping.send_replace(true);
         self.end_tasks().await;
         self.settle().await;
-        if let Err(error) = self.store.deregister(self.me.relay).await {
+        if let Err(error) = self.stage.store.deregister(self.me.relay).await {
             tracing::warn!(%error, "could not give back the leases: they end when this relay is reaped");
         }
         Ended::Anew

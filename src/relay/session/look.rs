@@ -14,25 +14,25 @@ impl Session<'_> {
     /// Lists the lanes that hold rows.
     pub(super) async fn discover(&mut self) {
         let started = Instant::now();
-        let found = match self.store.discover().await {
+        let found = match self.stage.store.discover().await {
             Ok(found) => found,
             Err(error) => return self.failed("discover", &error),
         };
         let now = Instant::now();
         self.next_discovery =
-            next_discovery(now, self.relay.config.poll, now.duration_since(started));
+            next_discovery(now, self.plan.config.poll, now.duration_since(started));
 
         let (routed, unrouted): (Vec<_>, Vec<_>) = found
             .into_iter()
             .partition(|found| self.destinations.of(&found.lane).is_some());
         let unrouted: BTreeSet<Lane> = unrouted.into_iter().map(|found| found.lane).collect();
-        for lane in unrouted.difference(self.unrouted) {
+        for lane in unrouted.difference(self.stage.unrouted) {
             tracing::warn!(
                 topic = lane.topic,
                 "no route for this topic: its messages are kept until there is one"
             );
         }
-        *self.unrouted = unrouted;
+        *self.stage.unrouted = unrouted;
         self.idle = !routed.iter().any(|found| {
             let due = found.ready || found.due.is_some_and(|due| due.is_zero());
             let closed = |to: &Destination| to.is_closed(now);
@@ -41,7 +41,7 @@ impl Session<'_> {
         });
         let fresh = self.lanes.found(routed, now);
         if !fresh.is_empty()
-            && let Err(error) = self.store.add_lanes(&fresh).await
+            && let Err(error) = self.stage.store.add_lanes(&fresh).await
         {
             // Claims would find no lane to lock and say busy: the next skip scan finds them afresh.
             self.lanes.forget(&fresh);
@@ -59,7 +59,7 @@ impl Session<'_> {
         }
         if !self.desk.lifeline.may_start() {
             // The renewal is late; what it needs is time.
-            return now + self.relay.config.lease / 20;
+            return now + self.plan.config.lease / 20;
         }
         let look = self
             .lanes
@@ -79,8 +79,9 @@ impl Session<'_> {
                 continue;
             }
             match self
+                .stage
                 .store
-                .reap(peer.relay, peer.beat, self.relay.config.max_lost)
+                .reap(peer.relay, peer.beat, self.plan.config.max_lost)
                 .await
             {
                 Ok(done) if done.reaped => tracing::warn!(

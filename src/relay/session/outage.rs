@@ -30,7 +30,7 @@ impl Session<'_> {
 
     pub(super) fn failed(&mut self, what: &str, error: &crate::store::Error) {
         self.backoff = (self.backoff * 2).clamp(Duration::from_millis(100), Duration::from_secs(5));
-        let wait = self.backoff.mul_f64(self.rng.random_range(0.5..1.0));
+        let wait = self.backoff.mul_f64(self.stage.rng.random_range(0.5..1.0));
         tracing::warn!(what, %error, unsettled = self.unsettled.values().map(Vec::len).sum::<usize>(), "the database failed, trying again");
         self.retry_at = Some(Instant::now() + wait);
     }
@@ -38,7 +38,7 @@ impl Session<'_> {
     /// Gives back what a claim of unknown end may have taken.
     pub(super) async fn recover(&mut self) -> Result<(), Ended> {
         let known: Vec<i64> = self.leases.keys().copied().collect();
-        match self.store.recover(self.me.relay, &known).await {
+        match self.stage.store.recover(self.me.relay, &known).await {
             Ok(Some(session)) => {
                 self.me.session = session;
                 self.doubt = false;

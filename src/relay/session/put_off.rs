@@ -47,6 +47,7 @@ impl Session<'_> {
                 return;
             }
             match self
+                .stage
                 .store
                 .put_off(&endpoint, until.duration_since(now))
                 .await

@@ -38,10 +38,11 @@ impl Session<'_> {
         lane_endpoint: &str,
         batch: &[Settle],
     ) -> Result<(), Error> {
-        let name = &self.relay.config.name;
+        let name = &self.plan.config.name;
         let report = self
+            .stage
             .store
-            .settle(&self.me, name, lane_endpoint, batch, self.relay.archive)
+            .settle(&self.me, name, lane_endpoint, batch, self.plan.archive)
             .await?;
         self.succeeded();
         if let Some(error) = report.history_error {
@@ -93,9 +94,9 @@ impl Session<'_> {
 
     /// The receiver answered that it wants no more (410), or what the configuration takes for that.
     async fn pause(&mut self, endpoint: &str, answer: &str) {
-        let by = format!("relay {}", self.relay.config.name);
+        let by = format!("relay {}", self.plan.config.name);
         let reason = format!("answered {answer}");
-        match self.store.pause(endpoint, &reason, &by).await {
+        match self.stage.store.pause(endpoint, &reason, &by).await {
             Ok(Some(true)) => tracing::error!(
                 endpoint,
                 answer,

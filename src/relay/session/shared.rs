@@ -37,7 +37,7 @@ impl Session<'_> {
         if !self.may_call() {
             return;
         }
-        let (state, open_for) = match self.store.report(endpoint, counts, breaker).await {
+        let (state, open_for) = match self.stage.store.report(endpoint, counts, breaker).await {
             Ok(report) => report,
             Err(error) => return self.failed("report", &error),
         };
@@ -60,7 +60,7 @@ impl Session<'_> {
         if !self.may_call() {
             return;
         }
-        match self.store.take_tokens(endpoint, rate, want).await {
+        match self.stage.store.take_tokens(endpoint, rate, want).await {
             Ok((taken, next)) => {
                 let now = Instant::now();
                 self.succeeded();

@@ -1,0 +1,137 @@
+//! The tasks that fill an endpoint's slots. They do HTTP only.
+//!
+//! A message that was claimed is a task; so are all messages of one key, where they keep their order. It waits for one of the
+//! endpoint's slots, makes one request, and hands the result to the loop. Whatever ends a task (an answer, the shutdown,
+//! the end of the lease, a reload, a panic), its ticket reports each message exactly once: none under a lease is ever
+//! forgotten while its relay lives. If one of a key fails, those behind it are given back.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use tokio::{
+    sync::{Semaphore, mpsc, watch},
+    time::Instant,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    delivery::{Client, Endpoint},
+    message::{Class, Delivery, Outcome},
+    relay::renewal::Lifeline,
+    retry::Action,
+};
+
+/// What a task came to.
+#[derive(Debug)]
+pub(in crate::relay) struct Finished {
+    pub(in crate::relay) endpoint: Arc<str>,
+    /// The endpoint as it was then: whether its answer is a success must not change under a key on its way.
+    pub(in crate::relay) policy: Arc<Endpoint>,
+    pub(in crate::relay) delivery: Delivery,
+    /// When it was loaded.
+    pub(in crate::relay) loaded: Instant,
+    /// When its request was started; `None` if none was.
+    pub(in crate::relay) started: Option<Instant>,
+    /// What came of the request. `None` although one was started: the task was aborted.
+    pub(in crate::relay) outcome: Option<Outcome>,
+}
+
+/// What tasks share.
+#[derive(Clone)]
+pub(in crate::relay) struct Desk {
+    pub(in crate::relay) finished: mpsc::UnboundedSender<Finished>,
+    pub(in crate::relay) lifeline: Lifeline,
+    /// Turns true when nothing more may be started.
+    pub(in crate::relay) stopping: watch::Receiver<bool>,
+}
+
+/// Reports what it still holds when it is dropped, however its task ends.
+pub(super) struct Ticket {
+    pub(super) finished: mpsc::UnboundedSender<Finished>,
+    /// The first is the one on its way.
+    pub(super) left: VecDeque<Finished>,
+}
+
+/// How a task reaches its endpoint, as that was when the messages were claimed.
+pub(super) struct Way {
+    pub(super) client: Client,
+    pub(super) endpoint: Arc<Endpoint>,
+    pub(super) retired: CancellationToken,
+    pub(super) slots: Arc<Semaphore>,
+    pub(super) gate: watch::Receiver<Instant>,
+}
+
+// === impl Way ===
+
+impl Way {
+    /// The way of one message, and of those that follow it under its key: a slot, one request, a report.
+    pub(super) async fn deliver(self, mut ticket: Ticket, mut desk: Desk) {
+        while let Some(report) = ticket.left.front_mut() {
+            let _slot = tokio::select! {
+                biased;
+                _ = desk.stopping.wait_for(|stopping| *stopping) => return,
+                () = desk.lifeline.cut() => return,
+                () = self.retired.cancelled() => return,
+                slot = self.slots.acquire() => slot,
+            };
+            let now = Instant::now();
+            let expired = report
+                .delivery
+                .expires_in
+                .is_some_and(|left| now.duration_since(report.loaded) >= left);
+            if expired || *self.gate.borrow() > now || !desk.lifeline.may_start() {
+                return;
+            }
+            report.started = Some(now);
+            let outcome = tokio::select! {
+                outcome = self.client.attempt(&report.delivery) => outcome,
+                // Another relay may deliver it from now on.
+                () = desk.lifeline.cut() => return,
+            };
+            let delivered = self.endpoint.retry.action(&outcome) == Action::Success;
+            report.outcome = Some(outcome);
+            ticket.report(false);
+            if !delivered {
+                return;
+            }
+        }
+    }
+}
+
+// === impl Ticket ===
+
+impl Ticket {
+    /// Hands the first message to the loop.
+    fn report(&mut self, fault: bool) {
+        let Some(mut report) = self.left.pop_front() else {
+            return;
+        };
+        if report.outcome.is_none() && (report.started.is_some() || fault) {
+            let started = *report.started.get_or_insert_with(Instant::now);
+            // After a fault of ours the same may happen again: it counts, and waits, as any other failure.
+            let (class, error) = match fault {
+                true => (Class::Panicked, "a fault of the relay ended this attempt"),
+                false => (Class::Aborted, "stopped before the answer was there"),
+            };
+            report.outcome = Some(Outcome {
+                class,
+                status: None,
+                error: Some(error.into()),
+                response: None,
+                retry_after: None,
+                duration: started.elapsed(),
+            });
+        }
+        // The loop is gone only when the whole relay is.
+        drop(self.finished.send(report));
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        // A panic was about the first; those behind it were not started.
+        self.report(std::thread::panicking());
+        while !self.left.is_empty() {
+            self.report(false);
+        }
+    }
+}

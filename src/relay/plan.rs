@@ -1,0 +1,61 @@
+//! What of a relay can change while it runs, made so that taking it over can't fail.
+//!
+//! All that can be wrong with a plan (a URL, a secret's file) is found when it is made, by whoever offers it; a session
+//! that takes it over only exchanges values. So a plan is applied whole or not at all.
+
+use std::sync::Arc;
+
+use super::{Config, Relay};
+use crate::{
+    delivery::{Client, ClientError, Endpoint},
+    route::Routes,
+};
+
+/// A configuration that is ready to deliver by.
+pub struct Plan {
+    /// The loop's own settings; name and lease are those of the relay's first plan.
+    pub config: Config,
+    /// What tells this configuration from another, in `status`.
+    pub digest: String,
+    /// The destinations.
+    pub(super) endpoints: Vec<(Arc<Endpoint>, Client)>,
+    /// Which topic goes where.
+    pub(super) routes: Routes,
+    /// Whether delivered payloads are kept.
+    pub(super) archive: bool,
+}
+
+impl Plan {
+    /// Prepares every endpoint. Those that the plan `before` has just so keep their connections and tokens.
+    ///
+    /// # Errors
+    ///
+    /// The first endpoint that can't be sent to at all.
+    pub fn new(relay: Relay, before: Option<&Plan>) -> Result<Plan, ClientError> {
+        let known = before.map_or(&[][..], |plan| &plan.endpoints);
+        let ready = |endpoint: Endpoint| {
+            let same = known.iter().find(|(known, _)| **known == endpoint);
+            match same {
+                Some(same) => Ok(same.clone()),
+                None => Client::new(&endpoint).map(|client| (Arc::new(endpoint), client)),
+            }
+        };
+        Ok(Plan {
+            config: relay.config,
+            digest: relay.digest,
+            endpoints: relay
+                .endpoints
+                .into_iter()
+                .map(ready)
+                .collect::<Result<_, _>>()?,
+            routes: relay.routes,
+            archive: relay.archive,
+        })
+    }
+
+    /// The names of its endpoints.
+    pub(super) fn names(&self) -> Vec<&str> {
+        let names = self.endpoints.iter();
+        names.map(|(endpoint, _)| &*endpoint.name).collect()
+    }
+}
