@@ -20,7 +20,8 @@
 -- Returns one row. state: claimed; empty; busy (a lock is taken: try again soon); saturated (as many in flight as may be);
 -- paused, not_before, open (closed: try again when next_due_in is over, or later); missing (the lane's or the endpoint's
 -- row is not there); relay_gone, other_session, other_epoch (the caller must register or recover). breaker: closed,
--- watched (closed, with failures in its window), half_open or open. left_keys: see outbox.pick_in_order. next_due_in:
+-- watched (closed, with failures in its window), half_open or open. left_keys: see outbox.pick_in_order.
+-- others: other relays have leases of the lane. next_due_in:
 -- seconds until the lane has something due, NULL if nothing waits; known when dry.
 CREATE OR REPLACE FUNCTION outbox.claim(
     p_relay uuid, p_session integer, p_epoch uuid,
@@ -30,7 +31,7 @@ CREATE OR REPLACE FUNCTION outbox.claim(
     p_max_in_flight integer, p_probes integer, p_ramp double precision, p_ramp_to integer, p_endpoint_floor bigint,
     OUT state text, OUT lease bigint, OUT ids uuid[],
     OUT ready_floor bigint, OUT waiting_floor timestamptz, OUT waiting_seq bigint, OUT lease_floor bigint,
-    OUT dry boolean, OUT next_due_in double precision, OUT left_keys text[], OUT breaker text, OUT endpoint_floor bigint
+    OUT dry boolean, OUT next_due_in double precision, OUT left_keys text[], OUT others boolean, OUT breaker text, OUT endpoint_floor bigint
 )
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -105,8 +106,9 @@ BEGIN
     END IF;
 
     -- The lane's lock makes the floor of leases exact: a lease of this lane with a lower number can't come any more.
-    SELECT min(l.lease), coalesce(array_agg(i.id), '{}'), coalesce(array_agg(i.key) FILTER (WHERE i.key <> ''), '{}')
-      INTO lease_floor, v_busy, v_closed
+    SELECT min(l.lease), coalesce(array_agg(i.id), '{}'), coalesce(array_agg(i.key) FILTER (WHERE i.key <> ''), '{}'),
+           coalesce(bool_or(l.relay <> p_relay), false)
+      INTO lease_floor, v_busy, v_closed, others
       FROM outbox.leases l CROSS JOIN LATERAL unnest(l.ids, l.keys) AS i (id, key)
      WHERE l.topic = p_topic AND l.lane_endpoint = p_lane AND l.lease >= p_lease_floor;
 

@@ -28,6 +28,7 @@ DECLARE
     v_keys text[];        -- open keys in the order in which they were met
     v_chain integer;      -- rows to look at per key: no more than the limit could take
     v_left text[];        -- open keys of which nothing was taken though something could be
+    v_probed integer;     -- how many of v_keys were asked for
     w_left integer; r_left integer;
 BEGIN
     SELECT array_agg(w.id), array_agg(w.key), array_agg(w.size), array_agg(w.lost), array_agg(w.due_at), array_agg(w.seq)
@@ -74,7 +75,7 @@ BEGIN
     WITH chain AS MATERIALIZED (
         SELECT k.key, k.n, h.id, h.size, h.lost, h.place, h.stopped,
                p_suspects AND h.place = 1 AND h.lost > 1 AND h.is_due AS suspicious
-          FROM unnest(v_keys[:p_limit]) WITH ORDINALITY AS k (key, n)
+          FROM unnest(v_keys) WITH ORDINALITY AS k (key, n)
          CROSS JOIN LATERAL (
                 SELECT l.id, l.size, l.lost, l.is_due, row_number() OVER w AS place,
                        bool_or(NOT l.is_due OR l.lost > 1) OVER w AS stopped
@@ -86,6 +87,10 @@ BEGIN
                          ORDER BY m.seq
                          LIMIT v_chain) l
                 WINDOW w AS (ORDER BY l.seq ROWS UNBOUNDED PRECEDING)) h
+         WHERE NOT h.stopped OR (p_suspects AND h.place = 1 AND h.lost > 1 AND h.is_due)
+         -- Keys are asked one after the other until there are enough heads: those whose head waits cost one probe each, and
+         -- do not stand in the way of those behind them.
+         LIMIT CASE WHEN v_chain = 1 THEN p_limit END
     ), candidate AS (
         SELECT c.id, c.key, c.size, c.place, c.n, 0 AS source FROM chain c WHERE NOT c.stopped
         UNION ALL
@@ -106,14 +111,16 @@ BEGIN
     )
     SELECT coalesce(array_agg(c.id ORDER BY c.id) FILTER (WHERE c.taken), '{}'),
            coalesce(array_agg(coalesce(c.key, '') ORDER BY c.id) FILTER (WHERE c.taken), '{}'),
-           coalesce(array_agg(c.key) FILTER (WHERE NOT c.taken AND c.place = 1 AND c.source = 0), '{}') || v_keys[p_limit + 1:],
+           coalesce(array_agg(c.key) FILTER (WHERE NOT c.taken AND c.place = 1 AND c.source = 0), '{}'),
+           (SELECT CASE WHEN v_chain = 1 AND count(*) >= p_limit THEN max(h.n) END FROM chain h),
            min(c.n) FILTER (WHERE NOT c.taken AND c.source = 1),
            min(c.n) FILTER (WHERE NOT c.taken AND c.source = 2),
            coalesce((SELECT c.id FROM chain c WHERE c.suspicious ORDER BY c.n LIMIT 1),
                     (SELECT s.id FROM unnest(w_ids || r_ids, w_keys || r_keys, w_lost || r_lost) AS s (id, key, lost)
                       WHERE p_suspects AND s.key IS NULL AND s.lost > 1 AND s.id NOT IN (SELECT unnest(p_busy)) LIMIT 1))
-      INTO ids, keys, v_left, w_left, r_left, suspect
+      INTO ids, keys, v_left, v_probed, w_left, r_left, suspect
       FROM cut c;
+    v_left := v_left || v_keys[coalesce(v_probed, cardinality(v_keys)) + 1:];
 
     IF cardinality(v_left) > 0 THEN
         w_left := least(w_left, (SELECT min(w.n) FROM unnest(w_keys) WITH ORDINALITY AS w (key, n) WHERE w.key = ANY (v_left)));

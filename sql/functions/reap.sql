@@ -72,7 +72,7 @@ BEGIN
                     SELECT g.topic, g.endpoint, g.key, g.id, g.seq
                       FROM given_up g
                      WHERE v_lease.hold AND g.key IS NOT NULL
-                     ORDER BY g.topic, g.key
+                     ORDER BY g.topic, g.key, g.seq
                     ON CONFLICT (topic, lane_endpoint, key) DO NOTHING
                 ), told AS (
                     INSERT INTO outbox.attempts (started_at, duration, id, seq, generation, attempt, topic, endpoint, key,

@@ -118,7 +118,7 @@ BEGIN
                 SELECT r.topic, r.endpoint, r.key, r.id, r.seq
                   FROM removed r
                  WHERE p_settlement[r.n] = 'dead' AND p_hold[r.n] AND r.key IS NOT NULL
-                 ORDER BY r.topic, r.key
+                 ORDER BY r.topic, r.key, r.seq
                 ON CONFLICT (topic, lane_endpoint, key) DO NOTHING
             ), told AS (
                 INSERT INTO outbox.attempts (started_at, duration, id, seq, generation, attempt, status, topic, endpoint, key,

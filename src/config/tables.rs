@@ -103,7 +103,7 @@ pub(crate) fn relay(section: &Section<'_>, host: &str) -> relay::Config {
         batch: section.count("batch", 200, 1..=1000),
         memory: section.size("memory", 64 * MIB, MIB..),
         grace: section.duration("grace", 25 * SECOND, Duration::ZERO..=HOUR),
-        max_lost: section.count("max_lost", 5, 1..=100),
+        max_lost: section.count("max_lost", 5, 2..=100),
     }
 }
 

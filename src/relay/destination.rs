@@ -9,6 +9,7 @@ mod task;
 use std::{
     collections::{HashMap, VecDeque},
     sync::Arc,
+    time::Duration,
 };
 
 use tokio::{
@@ -26,6 +27,9 @@ use crate::{
     message::{Delivery, Lane},
     route::{Order, Routes},
 };
+
+/// A relay that ends when nothing is due waits for a closed endpoint for so long.
+const JOB_WAITS: Duration = Duration::from_secs(60);
 
 /// Claimed rows that wait in memory for a slot, as a share of the slots: enough to bridge one round trip.
 const PREFETCH: usize = 1;
@@ -56,6 +60,8 @@ pub(super) struct Destination {
     gate: watch::Sender<Instant>,
     /// It is closed because somebody paused it.
     paused: bool,
+    /// Since when it was closed again and again, without a good answer between.
+    closed_since: Option<Instant>,
     /// It has as many in flight as may be, over all relays: no claim before this.
     saturated: Instant,
     /// What is known of its shared limits.
@@ -172,6 +178,7 @@ impl Destination {
             budget: 0,
             gate: watch::channel(now).0,
             paused: false,
+            closed_since: None,
             saturated: now,
             bearing: Bearing::new(endpoint.limits.clone(), endpoint.concurrency, now),
             endpoint: endpoint.clone(),
@@ -201,7 +208,13 @@ impl Destination {
         if now < self.saturated || now < *self.gate.borrow() {
             return None;
         }
-        let capacity = self.endpoint.concurrency * (1 + PREFETCH);
+        // What waits in memory here would take the place of what another relay could send.
+        let prefetch = if self.endpoint.limits.max_in_flight.is_some() {
+            0
+        } else {
+            PREFETCH
+        };
+        let capacity = self.endpoint.concurrency * (1 + prefetch);
         let free = capacity.saturating_sub(self.held);
         let bytes = self.budget.saturating_sub(self.bytes);
         let worth = free * 4 >= capacity && bytes * 4 >= self.budget;
@@ -263,6 +276,7 @@ impl Destination {
     /// Nothing more is started until then. It does not shorten a longer wait.
     pub(super) fn close(&mut self, until: Instant, paused: bool) {
         self.paused = paused;
+        self.closed_since.get_or_insert_with(Instant::now);
         self.gate.send_if_modified(|gate| {
             let later = until > *gate;
             *gate = until.max(*gate);
@@ -280,9 +294,17 @@ impl Destination {
         self.saturated = until;
     }
 
-    /// Whether nothing can be delivered to it now: it is paused, or closed for a while.
+    /// It gave a good answer.
+    pub(super) fn healthy(&mut self) {
+        self.closed_since = None;
+    }
+
+    /// Whether nothing can be delivered to it: it is paused, or has been closed for longer than a job would wait.
     pub(super) fn is_closed(&self, now: Instant) -> bool {
-        self.paused || *self.gate.borrow() > now
+        let long = self
+            .closed_since
+            .is_some_and(|since| now.duration_since(since) > JOB_WAITS);
+        self.paused || (long && *self.gate.borrow() > now)
     }
 
     /// A message is finished: its place and its bytes are free.

@@ -54,6 +54,8 @@ struct State {
     vain: u32,
     /// Something was brought since the last sweep ended.
     brought: bool,
+    /// Other relays have leases of it: they may die, and what they have is due again then.
+    others: bool,
     /// How long to wait after a dry claim.
     wait: Duration,
     /// Keys that a settle opened since the last claim at the floors.
@@ -183,6 +185,7 @@ impl Lanes {
         };
         match claimed.state {
             ClaimState::Claimed | ClaimState::Empty => {
+                state.others = claimed.others;
                 if sweep {
                     state.swept_to(claimed, cost, now, poll);
                 } else {
@@ -209,6 +212,13 @@ impl Lanes {
         }
     }
 
+    /// The next claim at the floors asks for this key, whenever that is.
+    pub(super) fn name(&mut self, lane: &Lane, key: String) {
+        if let Some(state) = self.lanes.get_mut(lane) {
+            state.open_keys.insert(key);
+        }
+    }
+
     /// A row of this lane will be due after `delay`.
     pub(super) fn due_in(&mut self, lane: &Lane, delay: Duration, now: Instant) {
         if let Some(state) = self.lanes.get_mut(lane) {
@@ -219,11 +229,11 @@ impl Lanes {
         }
     }
 
-    /// Whether what this lane holds can't be had now: other relays have it, or its keys are closed.
+    /// Whether what this lane holds can't be had now: its keys are closed.
     pub(super) fn is_closed(&self, lane: &Lane) -> bool {
         self.lanes
             .get(lane)
-            .is_some_and(|state| state.vain >= 2 && !state.brought)
+            .is_some_and(|state| state.vain >= 2 && !state.brought && !state.others)
     }
 
     /// When the next lane among those that `fits` is to be asked.
@@ -246,6 +256,7 @@ impl State {
             swept: false,
             vain: 0,
             brought: false,
+            others: false,
             wait: SOON,
             open_keys: BTreeSet::new(),
         }
@@ -292,7 +303,8 @@ impl State {
         self.floors.lease = self.floors.lease.max(reached.lease);
         self.owed += cost;
         if claimed.lease.is_none() {
-            self.next_sweep = now + self.owed * SHARE;
+            // A lane that nobody can take from (all its keys closed) is swept ever more slowly.
+            self.next_sweep = now + self.owed * (SHARE * (1 + self.vain.min(7)));
             self.owed = Duration::ZERO;
         }
         let met = reached.ready >= self.floors.ready && reached.waiting >= self.floors.waiting;

@@ -30,6 +30,7 @@ use super::{
     renewal::{Lifeline, Renewal},
 };
 use crate::{
+    limit::Health,
     message::{Lane, Reason, Settlement},
     retry::Action,
     store::{Claim, ClaimState, Peer, Registration, Settle, Store},
@@ -44,8 +45,8 @@ const CLAIMS: usize = 8;
 /// An endpoint that is paused is asked again so often.
 const PAUSED: Duration = Duration::from_secs(1);
 
-/// One that wants to be left alone for longer is asked again after this: somebody may have changed that.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// One that is closed for longer is asked again after this: the database knows whether somebody has opened it.
+const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
 /// How a session ended.
 pub(super) enum Ended {
@@ -262,6 +263,9 @@ impl<'a> Session<'a> {
         let claimed = match self.stage.store.claim(&self.me, &claim).await {
             Ok(claimed) => claimed,
             Err(error) => {
+                for key in open_keys {
+                    self.lanes.name(lane, key);
+                }
                 self.doubt = true;
                 self.failed("claim", &error);
                 return Ok(());
@@ -308,8 +312,14 @@ impl<'a> Session<'a> {
                 }
             }
         }
-        for key in &claimed.left_keys {
-            self.lanes.open(lane, key.clone(), now);
+        let looked = matches!(claimed.state, ClaimState::Claimed | ClaimState::Empty);
+        // Keys that nobody has asked for yet are named again.
+        for key in if looked {
+            claimed.left_keys.clone()
+        } else {
+            open_keys
+        } {
+            self.lanes.name(lane, key);
         }
         let taken = claimed.lease.as_ref().map_or(0, |lease| lease.ids.len());
         if let Some(destination) = self.destinations.get_mut(&name) {
@@ -390,13 +400,16 @@ impl<'a> Session<'a> {
         let same_place = destination.endpoint.url == policy.url;
         if let Some(outcome) = outcome.as_ref().filter(|_| same_place) {
             destination.bearing.count(outcome, now);
+            if Health::of(outcome) == Health::Good && outcome.retry_after.is_none() {
+                destination.healthy();
+            }
             if policy.retry.action(outcome) == Action::Pause {
                 // For all relays with the settle; for this one at once.
                 destination.close(now + PAUSED, true);
             }
             let hint = policy.retry.hint(outcome);
             if !hint.is_zero() {
-                destination.close(now + hint, false);
+                destination.close(now + hint.min(LONGEST_WAIT), false);
                 self.put_off
                     .entry(endpoint.clone())
                     .or_default()

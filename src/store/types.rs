@@ -132,6 +132,8 @@ pub struct Claimed {
     pub next_due: Option<Duration>,
     /// Open keys that the limits left behind: to be named again.
     pub left_keys: Vec<String>,
+    /// Other relays have leases of the lane.
+    pub others: bool,
     /// How the endpoint's breaker stands; `None` where the claim did not get to look.
     pub breaker: Option<BreakerState>,
     /// Where the endpoint's leases start; `None` where nobody had to look.
@@ -260,6 +262,7 @@ impl Claimed {
             left_keys: row
                 .get::<_, Option<Vec<String>>>("left_keys")
                 .unwrap_or_default(),
+            others: row.get::<_, Option<bool>>("others").unwrap_or(false),
             breaker: row
                 .get::<_, Option<&str>>("breaker")
                 .map(BreakerState::read),

@@ -65,12 +65,15 @@ pub(super) struct Way {
 impl Way {
     /// The way of one message, and of those that follow it under its key: a slot, one request, a report.
     pub(super) async fn deliver(self, mut ticket: Ticket, mut desk: Desk) {
+        let mut gate = self.gate.clone();
         while let Some(report) = ticket.left.front_mut() {
             let _slot = tokio::select! {
                 biased;
                 _ = desk.stopping.wait_for(|stopping| *stopping) => return,
                 () = desk.lifeline.cut() => return,
                 () = self.retired.cancelled() => return,
+                // It was closed: what has not started is given back.
+                _ = gate.wait_for(|until| *until > Instant::now()) => return,
                 slot = self.slots.acquire() => slot,
             };
             let now = Instant::now();

@@ -37,6 +37,7 @@ fn claimed(state: ClaimState, taken: bool, dry: bool, seq: i64) -> Claimed {
         dry,
         next_due: None,
         left_keys: Vec::new(),
+        others: false,
         breaker: None,
         endpoint_floor: None,
     }

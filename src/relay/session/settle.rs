@@ -55,6 +55,10 @@ impl Session<'_> {
         let now = Instant::now();
         let settled: BTreeSet<_> = report.settled.into_iter().collect();
         for settle in batch {
+            if let Some(destination) = self.destinations.get_mut(&settle.endpoint) {
+                // There is room again, over all relays.
+                destination.saturated_until(now);
+            }
             if let Some(left) = self.leases.get_mut(&settle.lease) {
                 *left -= 1;
                 if *left == 0 {
