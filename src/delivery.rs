@@ -20,6 +20,7 @@ mod classify;
 mod connection;
 mod file;
 pub mod format;
+pub mod guard;
 mod gzip;
 pub mod headers;
 pub mod idempotency;
@@ -87,6 +88,8 @@ pub struct Endpoint {
     pub auth: auth::Config,
     /// How it is told a message's key.
     pub idempotency: idempotency::Config,
+    /// Which addresses it may have.
+    pub guard: guard::Config,
 }
 
 /// Sends the attempts of one endpoint, over connections that no other endpoint shares.
@@ -158,6 +161,7 @@ impl Endpoint {
             format: format::Config::default(),
             auth: auth::Config::default(),
             idempotency: idempotency::Config::default(),
+            guard: guard::Config::default(),
         }
     }
 
@@ -173,9 +177,10 @@ impl Endpoint {
             .any(|url| url.scheme() == "https")
     }
 
-    /// Method and URL, for people.
+    /// Method and URL, and whether the guard watches over where they lead, for people.
     pub fn shown(&self) -> String {
-        target::show(&self.format.method, &self.url)
+        let request = target::show(&self.format.method, &self.url);
+        format!("{request} (guard {})", self.guard)
     }
 
     /// What may go wrong although all of it is allowed; `show` writes a duration.
@@ -193,6 +198,11 @@ impl Endpoint {
 impl Client {
     /// A client with no connection yet.
     pub fn new(endpoint: &Endpoint) -> Result<Client, ClientError> {
+        Client::resolving(endpoint, guard::system())
+    }
+
+    /// The same, where names are looked up by `lookup` if the guard is on.
+    fn resolving(endpoint: &Endpoint, lookup: guard::Lookup) -> Result<Client, ClientError> {
         install_tls();
         // What reqwest would refuse at the first request would kill that row, and the next, as if they were at fault.
         let scheme = matches!(endpoint.url.scheme(), "http" | "https");
@@ -205,9 +215,10 @@ impl Client {
             endpoint: endpoint.name.clone(),
             message,
         };
+        guard::literals(endpoint).map_err(wrong)?;
         let connects = Arc::new(AtomicU64::new(0));
         Ok(Client(Arc::new(Inner {
-            http: connection::pool(endpoint, &connects).map_err(wrong)?,
+            http: connection::pool(endpoint, &connects, lookup).map_err(wrong)?,
             maker: Maker::new(endpoint).map_err(wrong)?,
             auth: Auth::new(&endpoint.name, &endpoint.auth).map_err(wrong)?,
             tls: endpoint.tls.clone(),

@@ -2,6 +2,7 @@
 
 mod auth;
 mod format;
+mod guard;
 mod sending;
 mod tls;
 
@@ -182,12 +183,14 @@ fn endpoint(
         sign: sending::sign(section),
         idempotency,
         tls: tls::tls(section, name.is_some()),
+        guard: guard::guard(section),
         auth,
         format,
         name: name?,
         url: url?,
     };
     tls::check(section, &endpoint);
+    guard::check(section, &endpoint);
     Some(endpoint)
 }
 

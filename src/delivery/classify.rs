@@ -15,6 +15,7 @@ use std::{
 
 use reqwest::Url;
 
+use super::guard::Refused;
 use crate::message::Class;
 
 /// Bytes of an error's text that are kept at most.
@@ -100,7 +101,10 @@ fn class(error: &reqwest::Error, https: bool) -> Class {
     let causes = || causes(error);
     let tls = causes().any(|cause| cause.is::<rustls::Error>());
     let io = || causes().filter_map(|cause| cause.downcast_ref::<io::Error>().map(io::Error::kind));
-    if error.is_dns() {
+    if causes().any(|cause| cause.is::<Refused>()) {
+        // Before the next, for it is a resolver that refuses.
+        Class::Misconfigured
+    } else if error.is_dns() {
         Class::Dns
     } else if tls {
         Class::Tls

@@ -18,6 +18,7 @@ use tower::{layer::layer_fn, util::MapRequest};
 use super::{
     Endpoint,
     file::{Content, Watched},
+    guard::{Lookup, Resolver},
     tls,
 };
 
@@ -31,10 +32,11 @@ const IDLE: Duration = Duration::from_millis(4500);
 /// What receivers see as `User-Agent`.
 const USER_AGENT: &str = concat!("outbox-relay/", env!("CARGO_PKG_VERSION"));
 
-/// A client for the files of now; `connects` counts the connections that are begun.
+/// A client for the files of now; `connects` counts the connections that are begun, `lookup` is what the guard checks.
 pub(super) fn pool(
     endpoint: &Endpoint,
     connects: &Arc<AtomicU64>,
+    lookup: Lookup,
 ) -> Result<Watched<reqwest::Client>, String> {
     let secure = endpoint.is_secure();
     let files = if secure {
@@ -44,7 +46,7 @@ pub(super) fn pool(
     };
     let (settings, connects) = (endpoint.clone(), connects.clone());
     Watched::new(&endpoint.name, files, move |files| {
-        client(&settings, secure, &connects, files)
+        client(&settings, secure, &connects, &lookup, files)
     })
 }
 
@@ -52,6 +54,7 @@ fn client(
     endpoint: &Endpoint,
     secure: bool,
     connects: &Arc<AtomicU64>,
+    lookup: &Lookup,
     files: &[Content],
 ) -> Result<reqwest::Client, String> {
     let mut builder = reqwest::Client::builder()
@@ -81,6 +84,9 @@ fn client(
         // nobody waits for a hundred of them to be parsed.
         builder.tls_certs_only([])
     };
+    if let Some(resolver) = Resolver::new(&endpoint.guard, lookup.clone()) {
+        builder = builder.dns_resolver(resolver);
+    }
     let counted = connects.clone();
     builder
         .connector_layer(layer_fn(move |connector| {

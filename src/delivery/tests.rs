@@ -4,6 +4,7 @@ mod answers;
 mod credentials;
 mod failures;
 mod formats;
+mod guard;
 mod oauth2;
 mod signing;
 mod tls;
