@@ -24,6 +24,7 @@ pub mod guard;
 mod gzip;
 pub mod headers;
 pub mod idempotency;
+pub mod proxy;
 mod request;
 pub mod sign;
 pub mod target;
@@ -90,6 +91,8 @@ pub struct Endpoint {
     pub idempotency: idempotency::Config,
     /// Which addresses it may have.
     pub guard: guard::Config,
+    /// What its requests go through.
+    pub proxy: Option<proxy::Config>,
 }
 
 /// Sends the attempts of one endpoint, over connections that no other endpoint shares.
@@ -101,6 +104,8 @@ struct Inner {
     maker: Maker,
     auth: Auth,
     tls: tls::Config,
+    /// Whether a proxy stands between.
+    proxied: bool,
     timeout: Duration,
     /// How many connections were begun so far: an attempt that began none used an old one.
     connects: Arc<AtomicU64>,
@@ -162,25 +167,31 @@ impl Endpoint {
             auth: auth::Config::default(),
             idempotency: idempotency::Config::default(),
             guard: guard::Config::default(),
+            proxy: None,
         }
     }
 
-    /// Whether any of its requests goes over TLS.
+    /// Whether any of its connections has TLS.
     pub fn is_secure(&self) -> bool {
         let token = match &self.auth {
             auth::Config::None | auth::Config::Bearer { .. } | auth::Config::Basic { .. } => None,
             auth::Config::OAuth2(config) => Some(&config.token_url),
         };
-        [Some(&self.url), token]
+        let proxy = self.proxy.as_ref().map(|proxy| &proxy.url);
+        [Some(&self.url), token, proxy]
             .into_iter()
             .flatten()
             .any(|url| url.scheme() == "https")
     }
 
-    /// Method and URL, and whether the guard watches over where they lead, for people.
+    /// Method and URL, whether the guard watches over where they lead, and the proxy between, for people.
     pub fn shown(&self) -> String {
         let request = target::show(&self.format.method, &self.url);
-        format!("{request} (guard {})", self.guard)
+        let through = self.proxy.as_ref().map_or_else(String::new, |proxy| {
+            let origin = proxy.url.origin().ascii_serialization();
+            format!(", through the proxy {origin}")
+        });
+        format!("{request} (guard {}{through})", self.guard)
     }
 
     /// What may go wrong although all of it is allowed; `show` writes a duration.
@@ -220,8 +231,10 @@ impl Client {
         Ok(Client(Arc::new(Inner {
             http: connection::pool(endpoint, &connects, lookup).map_err(wrong)?,
             maker: Maker::new(endpoint).map_err(wrong)?,
-            auth: Auth::new(&endpoint.name, &endpoint.auth).map_err(wrong)?,
+            auth: Auth::new(&endpoint.name, &endpoint.auth, endpoint.proxy.is_some())
+                .map_err(wrong)?,
             tls: endpoint.tls.clone(),
+            proxied: endpoint.proxy.is_some(),
             timeout: endpoint.timeout,
             connects,
         })))
@@ -242,7 +255,7 @@ impl Client {
                 (Class::Unsendable, Some(classify::line(&reason)))
             }
             Ok(Err(Fault::Broken(error))) => {
-                let (class, error) = answer.broken(error);
+                let (class, error) = answer.broken(error, self.0.proxied);
                 (class, error.map(|text| self.0.tls.explain(class, text)))
             }
             Ok(Err(Fault::Token(failure))) => answer.refused(

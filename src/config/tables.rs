@@ -3,6 +3,7 @@
 mod auth;
 mod format;
 mod guard;
+mod proxy;
 mod sending;
 mod tls;
 
@@ -174,6 +175,7 @@ fn endpoint(
     let auth = auth::auth(section, name.is_some());
     let format = format::format(section, name.is_some());
     format::check(section, &format, &auth, &idempotency);
+    let guard = guard::guard(section);
     let endpoint = delivery::Endpoint {
         timeout,
         connect_timeout,
@@ -183,7 +185,8 @@ fn endpoint(
         sign: sending::sign(section),
         idempotency,
         tls: tls::tls(section, name.is_some()),
-        guard: guard::guard(section),
+        proxy: proxy::proxy(section, guard.is_on()),
+        guard,
         auth,
         format,
         name: name?,

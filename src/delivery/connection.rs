@@ -19,7 +19,7 @@ use super::{
     Endpoint,
     file::{Content, Watched},
     guard::{Lookup, Resolver},
-    tls,
+    proxy, tls,
 };
 
 /// How long a connection may lie idle before we close it.
@@ -39,11 +39,18 @@ pub(super) fn pool(
     lookup: Lookup,
 ) -> Result<Watched<reqwest::Client>, String> {
     let secure = endpoint.is_secure();
-    let files = if secure {
+    let mut files = if secure {
         endpoint.tls.files()
     } else {
         Vec::new()
     };
+    // The last, where there is one.
+    files.extend(
+        endpoint
+            .proxy
+            .iter()
+            .flat_map(|proxy| proxy.auth_file.clone()),
+    );
     let (settings, connects) = (endpoint.clone(), connects.clone());
     Watched::new(&endpoint.name, files, move |files| {
         client(&settings, secure, &connects, &lookup, files)
@@ -57,6 +64,13 @@ fn client(
     lookup: &Lookup,
     files: &[Content],
 ) -> Result<reqwest::Client, String> {
+    let proxied = usize::from(
+        endpoint
+            .proxy
+            .as_ref()
+            .is_some_and(|proxy| proxy.auth_file.is_some()),
+    );
+    let (certificates, credentials) = files.split_at(files.len() - proxied);
     let mut builder = reqwest::Client::builder()
         .user_agent(USER_AGENT)
         // A page that answers 200 somewhere else is no delivery; and a key sent there would be given away.
@@ -78,12 +92,15 @@ fn client(
     // deadline. Every deployment of a receiver sends such a GOAWAY: without this it would cost attempts. (A body in
     // parts can't be sent again by it: that one does cost an attempt.)
     builder = if secure {
-        tls::apply(&endpoint.tls, builder, files)?
+        tls::apply(&endpoint.tls, builder, certificates)?
     } else {
         // Redirects are not followed, so no certificate is ever looked at: http works in an image without any, and
         // nobody waits for a hundred of them to be parsed.
         builder.tls_certs_only([])
     };
+    if let Some(config) = &endpoint.proxy {
+        builder = proxy::apply(config, builder, credentials)?;
+    }
     if let Some(resolver) = Resolver::new(&endpoint.guard, lookup.clone()) {
         builder = builder.dns_resolver(resolver);
     }

@@ -6,6 +6,7 @@ mod failures;
 mod formats;
 mod guard;
 mod oauth2;
+mod proxy;
 mod signing;
 mod tls;
 

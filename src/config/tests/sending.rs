@@ -358,3 +358,38 @@ fn an_address_can_be_guarded() {
     assert_eq!(problems.list.len(), 1, "{problems}");
     assert_eq!(problems.list[0].key, "defaults.guard.allow[0]");
 }
+
+const PROXY: &str = r#"
+proxy = "ftp://h" => line 8, endpoints[0].proxy: must be http or https, found "ftp"
+proxy = "socks5://h" => must be http or https, found "socks5"
+proxy = "" => not a URL
+proxy = "http://u:s3cret@h:3128" => must not hold credentials
+proxy = "http://h:3128/path" => must have nothing behind its host and port
+proxy = "http://h:3128?a" => must have nothing behind its host and port
+proxy = 3128 => expected a URL such as "http://proxy:3128", or "none", found the number 3128
+proxy_auth_file = "/a" => line 8, endpoints[0].proxy_auth_file: means something only with proxy
+proxy = "none" ; proxy_auth_file = "/a" => line 9, endpoints[0].proxy_auth_file: means something only with proxy
+guard = { allow = ["127.0.0.0/8"] } ; proxy = "http://h:3128" => line 9, endpoints[0].proxy: can't stand beside a guard that is on
+"#;
+
+#[test]
+fn a_proxy_can_stand_between() {
+    each_is_wrong(PROXY);
+    let proxy = r#"proxy = "http://proxy:3128" ; proxy_auth_file = "/run/secrets/proxy""#;
+    let endpoint = billing("", proxy, &[]).unwrap();
+    let found = endpoint.proxy.clone().unwrap();
+    assert_eq!(found.url.as_str(), "http://proxy:3128/");
+    assert_eq!(found.auth_file, Some("/run/secrets/proxy".into()));
+    let want = "POST http://127.0.0.1:9000/hook (guard off, through the proxy http://proxy:3128)";
+    assert_eq!(endpoint.shown(), want);
+    assert!(!endpoint.is_secure());
+    let secure = billing("ca_file = \"/a\"", "proxy = \"https://proxy\"", &[]);
+    assert!(secure.unwrap().is_secure());
+
+    assert_eq!(billing("proxy = \"none\"", proxy, &[]).unwrap().proxy, None);
+    let variable = ("OUTBOX__ENDPOINTS__BILLING__PROXY", "none");
+    assert_eq!(billing("", proxy, &[variable]).unwrap().proxy, None);
+    let guarded = r#"guard = { allow = ["127.0.0.0/8"] }"#;
+    let problems = billing(guarded, proxy, &[]).unwrap_err();
+    assert_eq!(problems.list[0].key, "defaults.proxy");
+}
