@@ -194,6 +194,7 @@ fn endpoint(
     };
     tls::check(section, &endpoint);
     guard::check(section, &endpoint);
+    proxy::check(section, &endpoint);
     Some(endpoint)
 }
 

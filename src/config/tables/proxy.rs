@@ -2,7 +2,10 @@
 
 use reqwest::Url;
 
-use crate::{config::reader::Section, delivery::proxy::Config};
+use crate::{
+    config::reader::Section,
+    delivery::{Endpoint, proxy::Config},
+};
 
 const NONE: &str = "none";
 
@@ -24,6 +27,19 @@ pub(super) fn proxy(endpoint: &Section<'_>, guarded: bool) -> Option<Config> {
         endpoint.problem("proxy_auth_file", message.into());
     }
     url.map(|url| Config { url, auth_file })
+}
+
+/// What can't be reached through a proxy.
+pub(super) fn check(section: &Section<'_>, endpoint: &Endpoint) {
+    // The HTTP library takes the brackets for a part of the name that the certificate should have.
+    let bracketed = endpoint
+        .url
+        .host_str()
+        .is_some_and(|host| host.starts_with('['));
+    if endpoint.proxy.is_some() && endpoint.url.scheme() == "https" && bracketed {
+        let message = "an IPv6 address can't be reached over TLS through a proxy: use a name";
+        section.problem("url", message.into());
+    }
 }
 
 fn url(text: &str) -> Result<Url, String> {

@@ -389,6 +389,10 @@ fn a_proxy_can_stand_between() {
     assert_eq!(billing("proxy = \"none\"", proxy, &[]).unwrap().proxy, None);
     let variable = ("OUTBOX__ENDPOINTS__BILLING__PROXY", "none");
     assert_eq!(billing("", proxy, &[variable]).unwrap().proxy, None);
+    let variable = ("OUTBOX__ENDPOINTS__BILLING__URL", "https://[2606:2800::1]/");
+    let problems = billing("", proxy, &[variable]).unwrap_err();
+    let shown = problems.list[0].to_string();
+    assert!(shown.contains("use a name"), "{shown}");
     let guarded = r#"guard = { allow = ["127.0.0.0/8"] }"#;
     let problems = billing(guarded, proxy, &[]).unwrap_err();
     assert_eq!(problems.list[0].key, "defaults.proxy");

@@ -232,3 +232,18 @@ async fn credentials_that_are_none_stop_the_start() {
         assert!(error.contains(want) && !error.contains("s3cret"), "{error}");
     }
 }
+
+/// Why the configuration refuses it. When this fails, the library has learnt it, and the check can go.
+#[tokio::test]
+async fn an_ipv6_address_cannot_be_reached_over_tls_through_a_proxy() {
+    let ca = Ca::new();
+    let directory = Directory::new();
+    let secure = Secure::start(&ca.issue("::1"), None, Duration::ZERO).await;
+    let proxy = Between::start(Some(address(&secure.url)), true).await;
+    let mut endpoint = through("https://[::1]/hook", &proxy.url);
+    endpoint.tls.ca_file = Some(directory.write("ca", &ca.pem));
+    let outcome = send(&endpoint).await;
+    assert_eq!(outcome.class, Class::Connect);
+    let error = outcome.error.unwrap();
+    assert!(error.ends_with("Invalid Server Name"), "{error}");
+}
