@@ -20,9 +20,11 @@ mod classify;
 mod connection;
 mod file;
 pub mod format;
+pub mod guard;
 mod gzip;
 pub mod headers;
 pub mod idempotency;
+pub mod proxy;
 mod request;
 pub mod sign;
 pub mod target;
@@ -87,6 +89,10 @@ pub struct Endpoint {
     pub auth: auth::Config,
     /// How it is told a message's key.
     pub idempotency: idempotency::Config,
+    /// Which addresses it may have.
+    pub guard: guard::Config,
+    /// What its requests go through.
+    pub proxy: Option<proxy::Config>,
 }
 
 /// Sends the attempts of one endpoint, over connections that no other endpoint shares.
@@ -98,6 +104,8 @@ struct Inner {
     maker: Maker,
     auth: Auth,
     tls: tls::Config,
+    /// Whether a proxy stands between.
+    proxied: bool,
     timeout: Duration,
     /// How many connections were begun so far: an attempt that began none used an old one.
     connects: Arc<AtomicU64>,
@@ -158,24 +166,32 @@ impl Endpoint {
             format: format::Config::default(),
             auth: auth::Config::default(),
             idempotency: idempotency::Config::default(),
+            guard: guard::Config::default(),
+            proxy: None,
         }
     }
 
-    /// Whether any of its requests goes over TLS.
+    /// Whether any of its connections has TLS.
     pub fn is_secure(&self) -> bool {
         let token = match &self.auth {
             auth::Config::None | auth::Config::Bearer { .. } | auth::Config::Basic { .. } => None,
             auth::Config::OAuth2(config) => Some(&config.token_url),
         };
-        [Some(&self.url), token]
+        let proxy = self.proxy.as_ref().map(|proxy| &proxy.url);
+        [Some(&self.url), token, proxy]
             .into_iter()
             .flatten()
             .any(|url| url.scheme() == "https")
     }
 
-    /// Method and URL, for people.
+    /// Method and URL, whether the guard watches over where they lead, and the proxy between, for people.
     pub fn shown(&self) -> String {
-        target::show(&self.format.method, &self.url)
+        let request = target::show(&self.format.method, &self.url);
+        let through = self.proxy.as_ref().map_or_else(String::new, |proxy| {
+            let origin = proxy.url.origin().ascii_serialization();
+            format!(", through the proxy {origin}")
+        });
+        format!("{request} (guard {}{through})", self.guard)
     }
 
     /// What may go wrong although all of it is allowed; `show` writes a duration.
@@ -193,6 +209,11 @@ impl Endpoint {
 impl Client {
     /// A client with no connection yet.
     pub fn new(endpoint: &Endpoint) -> Result<Client, ClientError> {
+        Client::resolving(endpoint, guard::system())
+    }
+
+    /// The same, where names are looked up by `lookup` if the guard is on.
+    fn resolving(endpoint: &Endpoint, lookup: guard::Lookup) -> Result<Client, ClientError> {
         install_tls();
         // What reqwest would refuse at the first request would kill that row, and the next, as if they were at fault.
         let scheme = matches!(endpoint.url.scheme(), "http" | "https");
@@ -205,12 +226,15 @@ impl Client {
             endpoint: endpoint.name.clone(),
             message,
         };
+        guard::literals(endpoint).map_err(wrong)?;
         let connects = Arc::new(AtomicU64::new(0));
         Ok(Client(Arc::new(Inner {
-            http: connection::pool(endpoint, &connects).map_err(wrong)?,
+            http: connection::pool(endpoint, &connects, lookup).map_err(wrong)?,
             maker: Maker::new(endpoint).map_err(wrong)?,
-            auth: Auth::new(&endpoint.name, &endpoint.auth).map_err(wrong)?,
+            auth: Auth::new(&endpoint.name, &endpoint.auth, endpoint.proxy.is_some())
+                .map_err(wrong)?,
             tls: endpoint.tls.clone(),
+            proxied: endpoint.proxy.is_some(),
             timeout: endpoint.timeout,
             connects,
         })))
@@ -231,7 +255,7 @@ impl Client {
                 (Class::Unsendable, Some(classify::line(&reason)))
             }
             Ok(Err(Fault::Broken(error))) => {
-                let (class, error) = answer.broken(error);
+                let (class, error) = answer.broken(error, self.0.proxied);
                 (class, error.map(|text| self.0.tls.explain(class, text)))
             }
             Ok(Err(Fault::Token(failure))) => answer.refused(

@@ -2,6 +2,8 @@
 
 mod auth;
 mod format;
+mod guard;
+mod proxy;
 mod sending;
 mod tls;
 
@@ -173,6 +175,7 @@ fn endpoint(
     let auth = auth::auth(section, name.is_some());
     let format = format::format(section, name.is_some());
     format::check(section, &format, &auth, &idempotency);
+    let guard = guard::guard(section);
     let endpoint = delivery::Endpoint {
         timeout,
         connect_timeout,
@@ -182,12 +185,16 @@ fn endpoint(
         sign: sending::sign(section),
         idempotency,
         tls: tls::tls(section, name.is_some()),
+        proxy: proxy::proxy(section, guard.is_on()),
+        guard,
         auth,
         format,
         name: name?,
         url: url?,
     };
     tls::check(section, &endpoint);
+    guard::check(section, &endpoint);
+    proxy::check(section, &endpoint);
     Some(endpoint)
 }
 

@@ -62,9 +62,9 @@ impl Answer {
         (class, error)
     }
 
-    /// It broke, before or after its first line.
-    pub(super) fn broken(&self, error: reqwest::Error) -> (Class, Option<String>) {
-        let (class, text) = classify::error(error);
+    /// It broke, before or after its first line; `proxied`: on a way through a proxy.
+    pub(super) fn broken(&self, error: reqwest::Error, proxied: bool) -> (Class, Option<String>) {
+        let (class, text) = classify::error(error, proxied);
         let text = match self.first_line() {
             Some(line) => classify::line(&format!("{line}, but its body broke off: {text}")),
             None => text,

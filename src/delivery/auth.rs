@@ -53,8 +53,8 @@ pub(super) struct Authorization {
 // === impl Auth ===
 
 impl Auth {
-    /// Reads the file; the error names it.
-    pub(super) fn new(endpoint: &str, config: &Config) -> Result<Auth, String> {
+    /// Reads the file; the error names it. `proxied`: tokens are asked for through a proxy.
+    pub(super) fn new(endpoint: &str, config: &Config, proxied: bool) -> Result<Auth, String> {
         let watched = match config {
             Config::None => return Ok(Auth::None),
             Config::Bearer { file } => {
@@ -72,7 +72,9 @@ impl Auth {
                 .map_err(|error| format!("basic.password_file: {error}"))?
             }
             Config::OAuth2(config) => {
-                return Ok(Auth::Tokens(Box::new(Tokens::new(endpoint, config)?)));
+                return Ok(Auth::Tokens(Box::new(Tokens::new(
+                    endpoint, config, proxied,
+                )?)));
             }
         };
         Ok(Auth::File(watched))
@@ -149,7 +151,7 @@ mod tests {
     use crate::delivery::file::tests::Directory;
 
     fn authorization(config: &Config) -> Result<String, String> {
-        let Auth::File(file) = Auth::new("test", config)? else {
+        let Auth::File(file) = Auth::new("test", config, false)? else {
             panic!("{config:?}")
         };
         let value = file.current();

@@ -15,6 +15,7 @@ use std::{
 
 use reqwest::Url;
 
+use super::guard::Refused;
 use crate::message::Class;
 
 /// Bytes of an error's text that are kept at most.
@@ -37,10 +38,14 @@ pub(super) fn status(code: u16) -> Class {
     }
 }
 
-/// The class of a request that got no whole answer, and what happened, in one line.
-pub(super) fn error(error: reqwest::Error) -> (Class, String) {
+/// The class of a request that got no whole answer, perhaps through a proxy, and what happened, in one line.
+pub(super) fn error(error: reqwest::Error, proxied: bool) -> (Class, String) {
     let https = error.url().is_some_and(|url| url.scheme() == "https");
-    let class = class(&error, https);
+    let class = if proxied && blames_proxy(&error, https) {
+        Class::Proxy
+    } else {
+        class(&error, https)
+    };
     (class, line(&chain(&error.without_url())))
 }
 
@@ -100,7 +105,10 @@ fn class(error: &reqwest::Error, https: bool) -> Class {
     let causes = || causes(error);
     let tls = causes().any(|cause| cause.is::<rustls::Error>());
     let io = || causes().filter_map(|cause| cause.downcast_ref::<io::Error>().map(io::Error::kind));
-    if error.is_dns() {
+    if causes().any(|cause| cause.is::<Refused>()) {
+        // Before the next, for it is a resolver that refuses.
+        Class::Misconfigured
+    } else if error.is_dns() {
         Class::Dns
     } else if tls {
         Class::Tls
@@ -139,6 +147,19 @@ fn class(error: &reqwest::Error, https: bool) -> Class {
         // Reset, cut, cancelled before it was sent, or given up by the kernel because nobody acknowledged.
         Class::Reset
     }
+}
+
+/// Whether a request through a proxy failed on its way to that.
+fn blames_proxy(error: &reqwest::Error, https: bool) -> bool {
+    // The type of a tunnel's errors is not public; this is how they begin.
+    let tunnel = || {
+        causes(error)
+            .map(ToString::to_string)
+            .find(|text| text.starts_with("tunnel error: "))
+    };
+    // Without a tunnel nothing is connected to but the proxy.
+    error.is_connect()
+        && (!https || tunnel().is_some_and(|text| text != "tunnel error: unsuccessful"))
 }
 
 /// The error and what it is made of, from the outside in.

@@ -18,7 +18,8 @@ use tower::{layer::layer_fn, util::MapRequest};
 use super::{
     Endpoint,
     file::{Content, Watched},
-    tls,
+    guard::{Lookup, Resolver},
+    proxy, tls,
 };
 
 /// How long a connection may lie idle before we close it.
@@ -31,20 +32,28 @@ const IDLE: Duration = Duration::from_millis(4500);
 /// What receivers see as `User-Agent`.
 const USER_AGENT: &str = concat!("outbox-relay/", env!("CARGO_PKG_VERSION"));
 
-/// A client for the files of now; `connects` counts the connections that are begun.
+/// A client for the files of now; `connects` counts the connections that are begun, `lookup` is what the guard checks.
 pub(super) fn pool(
     endpoint: &Endpoint,
     connects: &Arc<AtomicU64>,
+    lookup: Lookup,
 ) -> Result<Watched<reqwest::Client>, String> {
     let secure = endpoint.is_secure();
-    let files = if secure {
+    let mut files = if secure {
         endpoint.tls.files()
     } else {
         Vec::new()
     };
+    // The last, where there is one.
+    files.extend(
+        endpoint
+            .proxy
+            .iter()
+            .flat_map(|proxy| proxy.auth_file.clone()),
+    );
     let (settings, connects) = (endpoint.clone(), connects.clone());
     Watched::new(&endpoint.name, files, move |files| {
-        client(&settings, secure, &connects, files)
+        client(&settings, secure, &connects, &lookup, files)
     })
 }
 
@@ -52,8 +61,16 @@ fn client(
     endpoint: &Endpoint,
     secure: bool,
     connects: &Arc<AtomicU64>,
+    lookup: &Lookup,
     files: &[Content],
 ) -> Result<reqwest::Client, String> {
+    let proxied = usize::from(
+        endpoint
+            .proxy
+            .as_ref()
+            .is_some_and(|proxy| proxy.auth_file.is_some()),
+    );
+    let (certificates, credentials) = files.split_at(files.len() - proxied);
     let mut builder = reqwest::Client::builder()
         .user_agent(USER_AGENT)
         // A page that answers 200 somewhere else is no delivery; and a key sent there would be given away.
@@ -75,12 +92,18 @@ fn client(
     // deadline. Every deployment of a receiver sends such a GOAWAY: without this it would cost attempts. (A body in
     // parts can't be sent again by it: that one does cost an attempt.)
     builder = if secure {
-        tls::apply(&endpoint.tls, builder, files)?
+        tls::apply(&endpoint.tls, builder, certificates)?
     } else {
         // Redirects are not followed, so no certificate is ever looked at: http works in an image without any, and
         // nobody waits for a hundred of them to be parsed.
         builder.tls_certs_only([])
     };
+    if let Some(config) = &endpoint.proxy {
+        builder = proxy::apply(config, builder, credentials)?;
+    }
+    if let Some(resolver) = Resolver::new(&endpoint.guard, lookup.clone()) {
+        builder = builder.dns_resolver(resolver);
+    }
     let counted = connects.clone();
     builder
         .connector_layer(layer_fn(move |connector| {

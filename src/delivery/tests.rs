@@ -4,7 +4,9 @@ mod answers;
 mod credentials;
 mod failures;
 mod formats;
+mod guard;
 mod oauth2;
+mod proxy;
 mod signing;
 mod tls;
 

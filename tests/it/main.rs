@@ -12,6 +12,7 @@ mod contract;
 mod delivery;
 mod formats;
 mod guest;
+mod headers;
 mod isolation;
 mod lab;
 mod layers;

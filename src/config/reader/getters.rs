@@ -197,6 +197,17 @@ impl Section<'_> {
         value
     }
 
+    /// What `parse` makes of a text that may be missing, under a key that may hold a table as well. It is not part of the
+    /// digest.
+    pub(crate) fn word<T>(
+        &self,
+        key: &'static str,
+        expected: &str,
+        parse: impl FnMut(&str) -> Result<T, String>,
+    ) -> Option<T> {
+        self.get(key, &Kind::new(Shape::Word, expected), parse)
+    }
+
     /// What `parse` makes of a text that must be there.
     pub(crate) fn required<T: Display>(
         &self,

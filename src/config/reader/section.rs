@@ -36,6 +36,8 @@ struct Layer<'r> {
 #[derive(Clone, Copy)]
 pub(super) enum Shape {
     Text,
+    /// A text where a table may stand as well, which is left to another getter.
+    Word,
     Whole,
     Real,
     Flag,
@@ -143,6 +145,14 @@ impl<'r> Section<'r> {
         self
     }
 
+    /// The same section without what it inherits.
+    pub(crate) fn alone(&self) -> Section<'r> {
+        Section {
+            inherited: Vec::new(),
+            ..self.clone()
+        }
+    }
+
     /// The same section, whose values do not count for the digest.
     pub(crate) fn aside(&self) -> Section<'r> {
         Section {
@@ -208,6 +218,17 @@ impl<'r> Section<'r> {
         self.place(key).is_some()
     }
 
+    /// Whether the key's value, or one of those in its list, is wrong by itself. To be asked after its getter.
+    pub(crate) fn is_wrong(&self, key: &str) -> bool {
+        let path = join(&self.own.path, key);
+        let state = self.reader.state.borrow();
+        let mut within = state
+            .wrong
+            .iter()
+            .filter_map(|wrong| wrong.strip_prefix(&path));
+        within.any(|rest| rest.is_empty() || rest.starts_with('['))
+    }
+
     /// Whether the key's value comes from the environment. To be asked after its getter.
     pub(crate) fn overridden(&self, key: &str) -> bool {
         matches!(self.place(key), Some(Place::Variable(_)))
@@ -259,6 +280,7 @@ impl<'r> Section<'r> {
             let overriding = variable.and_then(|name| self.reader.overriding(name, &path));
             let (place, read) = match (overriding, value) {
                 (Some((place, text)), _) => (place, parse(text)),
+                (None, Some(value)) if kind.leaves(value.get_ref()) => continue,
                 (None, Some(value)) => (
                     Place::Line(self.reader.line(value)),
                     kind.text(value.get_ref()).and_then(|text| parse(&text)),
@@ -298,7 +320,8 @@ impl<'r> Section<'r> {
         self.reader.state.borrow().found.get(&path).cloned()
     }
 
-    pub(super) fn effective(&self, key: &str, value: impl Display) {
+    /// Makes a value part of the digest, where its getter does not.
+    pub(crate) fn effective(&self, key: &str, value: impl Display) {
         if let Some(id) = &self.id {
             let mut state = self.reader.state.borrow_mut();
             state.effective.insert(join(id, key), value.to_string());
@@ -359,16 +382,25 @@ impl<'k> Kind<'k> {
         }
     }
 
+    /// Whether another getter reads the value.
+    fn leaves(&self, value: &DeValue<'_>) -> bool {
+        matches!(self.shape, Shape::Word) && value.is_table()
+    }
+
     /// The value as the text that an override would have.
     fn text<'v>(&self, value: &'v DeValue<'_>) -> Result<Cow<'v, str>, String> {
         match value {
-            DeValue::String(text) if matches!(self.shape, Shape::Text | Shape::Amount) => {
+            DeValue::String(text)
+                if matches!(self.shape, Shape::Text | Shape::Word | Shape::Amount) =>
+            {
                 Ok(Cow::Borrowed(text))
             }
             DeValue::Boolean(value) if matches!(self.shape, Shape::Flag) => {
                 Ok(Cow::Borrowed(if *value { "true" } else { "false" }))
             }
-            DeValue::Integer(number) if !matches!(self.shape, Shape::Text | Shape::Flag) => {
+            DeValue::Integer(number)
+                if !matches!(self.shape, Shape::Text | Shape::Word | Shape::Flag) =>
+            {
                 // Decimal, whatever its radix in the file. One that does not fit stays as it is, and is out of any range.
                 let decimal = i128::from_str_radix(number.as_str(), number.radix());
                 Ok(decimal.map_or(number.as_str().into(), |number| number.to_string().into()))

@@ -193,7 +193,10 @@ fn formats_and_headers_are_read_and_inherited() {
     assert_eq!(endpoint.format.shape, Shape::Binary { source });
     assert_eq!(endpoint.format.method, "PUT");
     assert_eq!(endpoint.format.gzip_above, Some(1 << 20));
-    assert_eq!(endpoint.shown(), "PUT http://127.0.0.1:9000/hook");
+    assert_eq!(
+        endpoint.shown(),
+        "PUT http://127.0.0.1:9000/hook (guard off)"
+    );
     let headers = endpoint.format.headers.iter();
     let headers: Vec<_> = headers.map(|(a, b)| (a.as_str(), b.as_bytes())).collect();
     assert_eq!(
@@ -286,5 +289,111 @@ fn braces_that_are_encoded_are_no_field() {
     let url = "http://h/%7Bkey%7D/{key}?%7Bid%7D={id}";
     let variable = ("OUTBOX__ENDPOINTS__BILLING__URL", url);
     let endpoint = billing("", "", &[variable]).unwrap();
-    assert_eq!(endpoint.shown(), "POST http://h/%7bkey%7d/{key}?…");
+    assert_eq!(
+        endpoint.shown(),
+        "POST http://h/%7bkey%7d/{key}?… (guard off)"
+    );
+}
+
+const GUARD: &str = r#"
+guard = "yes" => line 8, endpoints[0].guard: expected "on", "off" or a table such as { allow = ["10.0.0.0/8"] }, found "yes"
+guard = true => line 8, endpoints[0].guard: expected "on", "off" or a table such as { allow = ["10.0.0.0/8"] }, found the boolean true
+guard = ["10.0.0.0/8"] => line 8, endpoints[0].guard: expected "on", "off" or a table
+guard = {} => line 8, endpoints[0].guard.allow: is missing: expected a list of networks; without any, say guard = "on"
+guard = { allow = "10.0.0.0/8" } => line 8, endpoints[0].guard.allow: expected a list of networks such as "10.0.0.0/8", found a text
+guard = { allow = ["127.0.0.0/8", "10.0.0.1/8"] } => line 8, endpoints[0].guard.allow[1]: "10.0.0.1/8" has bits behind its prefix: the network is 10.0.0.0/8
+guard = { allow = ["127.0.0.0/8"], alow = [] } => line 8, endpoints[0].guard.alow: unknown key; did you mean allow?
+guard = "on" => line 6, endpoints[0].url: 127.0.0.1 is a loopback address, which the endpoint's guard refuses
+guard = { allow = ["127.0.0.0/8"] } ; oauth2 = { token_url = "https://[::ffff:10.0.0.1]/", client_id = "a", client_secret_file = "/a" } => line 9, endpoints[0].oauth2.token_url: ::ffff:10.0.0.1 is an IPv4-mapped address
+"#;
+
+#[test]
+fn an_address_can_be_guarded() {
+    each_is_wrong(GUARD);
+    let name = (
+        "OUTBOX__ENDPOINTS__BILLING__URL",
+        "https://hook.example/a?b",
+    );
+    let shown = |keys: &str, defaults: &str, variables: &[(&str, &str)]| {
+        let mut all = vec![name];
+        all.extend_from_slice(variables);
+        billing(keys, defaults, &all).unwrap().guard.to_string()
+    };
+    let word = |value| ("OUTBOX__ENDPOINTS__BILLING__GUARD", value);
+    let list = |value| ("OUTBOX__ENDPOINTS__BILLING__GUARD__ALLOW", value);
+    let some = r#"guard = { allow = ["10.0.0.0/8", "::1/128"] }"#;
+    let on = r#"guard = "on""#;
+    let off = r#"guard = "off""#;
+    let both = "on, allows 10.0.0.0/8, ::1/128";
+    assert_eq!(shown("", "", &[]), "off");
+    assert_eq!(shown(on, "", &[]), "on");
+    assert_eq!(shown(some, "", &[]), both);
+    // What it says itself takes the place of what it inherits, whole.
+    assert_eq!(shown("", some, &[]), both);
+    assert_eq!(shown(on, some, &[]), "on");
+    assert_eq!(shown(off, on, &[]), "off");
+    assert_eq!(shown(some, on, &[]), both);
+    for keys in ["", on, some] {
+        assert_eq!(shown(keys, on, &[word("off")]), "off", "{keys}");
+    }
+    for keys in ["", some] {
+        let found = shown(keys, on, &[list("fd00::/8, 10.0.0.0/8")]);
+        assert_eq!(found, "on, allows fd00::/8, 10.0.0.0/8", "{keys}");
+    }
+    let endpoint = billing(some, "", &[name]).unwrap();
+    let want = format!("POST https://hook.example/a?… (guard {both})");
+    assert_eq!(endpoint.shown(), want);
+
+    // Also what [defaults] says counts for the digest, and is wrong whoever inherits it.
+    let digest = |guard: &str| {
+        let text = format!(
+            "[defaults]\n{guard}\n{}",
+            SMALLEST.replace("127.0.0.1", "h")
+        );
+        read(&text, &[DATABASE]).unwrap().digest
+    };
+    assert_ne!(digest(on), digest(some));
+    assert_ne!(digest(on), digest(off));
+    let problems = billing(off, r#"guard = { allow = ["x"] }"#, &[]).unwrap_err();
+    assert_eq!(problems.list.len(), 1, "{problems}");
+    assert_eq!(problems.list[0].key, "defaults.guard.allow[0]");
+}
+
+const PROXY: &str = r#"
+proxy = "ftp://h" => line 8, endpoints[0].proxy: must be http or https, found "ftp"
+proxy = "socks5://h" => must be http or https, found "socks5"
+proxy = "" => not a URL
+proxy = "http://u:s3cret@h:3128" => must not hold credentials
+proxy = "http://h:3128/path" => must have nothing behind its host and port
+proxy = "http://h:3128?a" => must have nothing behind its host and port
+proxy = 3128 => expected a URL such as "http://proxy:3128", or "none", found the number 3128
+proxy_auth_file = "/a" => line 8, endpoints[0].proxy_auth_file: means something only with proxy
+proxy = "none" ; proxy_auth_file = "/a" => line 9, endpoints[0].proxy_auth_file: means something only with proxy
+guard = { allow = ["127.0.0.0/8"] } ; proxy = "http://h:3128" => line 9, endpoints[0].proxy: can't stand beside a guard that is on
+"#;
+
+#[test]
+fn a_proxy_can_stand_between() {
+    each_is_wrong(PROXY);
+    let proxy = r#"proxy = "http://proxy:3128" ; proxy_auth_file = "/run/secrets/proxy""#;
+    let endpoint = billing("", proxy, &[]).unwrap();
+    let found = endpoint.proxy.clone().unwrap();
+    assert_eq!(found.url.as_str(), "http://proxy:3128/");
+    assert_eq!(found.auth_file, Some("/run/secrets/proxy".into()));
+    let want = "POST http://127.0.0.1:9000/hook (guard off, through the proxy http://proxy:3128)";
+    assert_eq!(endpoint.shown(), want);
+    assert!(!endpoint.is_secure());
+    let secure = billing("ca_file = \"/a\"", "proxy = \"https://proxy\"", &[]);
+    assert!(secure.unwrap().is_secure());
+
+    assert_eq!(billing("proxy = \"none\"", proxy, &[]).unwrap().proxy, None);
+    let variable = ("OUTBOX__ENDPOINTS__BILLING__PROXY", "none");
+    assert_eq!(billing("", proxy, &[variable]).unwrap().proxy, None);
+    let variable = ("OUTBOX__ENDPOINTS__BILLING__URL", "https://[2606:2800::1]/");
+    let problems = billing("", proxy, &[variable]).unwrap_err();
+    let shown = problems.list[0].to_string();
+    assert!(shown.contains("use a name"), "{shown}");
+    let guarded = r#"guard = { allow = ["127.0.0.0/8"] }"#;
+    let problems = billing(guarded, proxy, &[]).unwrap_err();
+    assert_eq!(problems.list[0].key, "defaults.proxy");
 }

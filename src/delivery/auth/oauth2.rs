@@ -59,6 +59,8 @@ pub(in crate::delivery) struct Tokens {
     /// Id and secret, as `Authorization` has them.
     client: Watched<HeaderValue>,
     form: String,
+    /// Whether a proxy stands between.
+    proxied: bool,
     state: Mutex<State>,
 }
 
@@ -107,7 +109,7 @@ struct Refused {
 
 impl Tokens {
     /// Reads the file with the secret; the error names it.
-    pub(super) fn new(endpoint: &str, config: &Config) -> Result<Tokens, String> {
+    pub(super) fn new(endpoint: &str, config: &Config, proxied: bool) -> Result<Tokens, String> {
         let mut form = "grant_type=client_credentials".to_owned();
         let fields = [("scope", &config.scope), ("audience", &config.audience)];
         for (name, value) in fields {
@@ -128,6 +130,7 @@ impl Tokens {
             url: config.token_url.clone(),
             client: client.map_err(|error| format!("oauth2.client_secret_file: {error}"))?,
             form,
+            proxied,
             state: Mutex::default(),
         })
     }
@@ -236,11 +239,13 @@ impl Tokens {
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
             .header(ACCEPT, "application/json")
             .body(self.form.clone());
-        let response = request.send().await.map_err(classify::error)?;
+        let response = request.send().await;
+        let response = response.map_err(|error| classify::error(error, self.proxied))?;
         let status = response.status();
-        let body = read(response).await?;
+        let body = read(response, self.proxied).await?;
         if !status.is_success() {
             let class = match status.as_u16() {
+                407 => Class::Proxy,
                 408 | 425 | 429 | 500..=599 => Class::Unavailable,
                 _ => Class::Misconfigured,
             };
@@ -256,9 +261,10 @@ impl Tokens {
     }
 }
 
-async fn read(mut response: Response) -> Result<Vec<u8>, (Class, String)> {
+async fn read(mut response: Response, proxied: bool) -> Result<Vec<u8>, (Class, String)> {
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(classify::error)? {
+    let wrong = |error| classify::error(error, proxied);
+    while let Some(chunk) = response.chunk().await.map_err(wrong)? {
         if body.len() + chunk.len() > LONGEST {
             return Err((Class::Protocol, "its answer is too long".into()));
         }

@@ -342,3 +342,32 @@ async fn a_missed_deadline_closes_its_connection() {
     attempt_shortly(&server.url).await;
     soon(&mut rx).await;
 }
+
+#[tokio::test]
+async fn what_would_split_a_request_never_reaches_the_socket() {
+    let (server, mut rx) = Server::recording(b"HTTP/1.1 204 No Content\r\n\r\n").await;
+    let client = client(&server.url);
+    let bad = [
+        ("x", "a\r\nevil: 1"),
+        ("x", "a\r\n evil: 1"),
+        ("x", "a\revil"),
+        ("x", "a\nevil"),
+        ("x", "a\0evil"),
+        ("x\r\nevil", "1"),
+        ("x\0", "evil"),
+        ("x:", "evil"),
+    ];
+    for (name, value) in bad {
+        let mut row = delivery(Some(b"{}"));
+        row.headers = vec![("first".into(), "evil".into()), (name.into(), value.into())];
+        let outcome = client.attempt(&row).await;
+        assert_eq!(outcome.class, Class::Unsendable, "{name:?} {value:?}");
+    }
+    assert_eq!(server.accepted(), 0);
+    let mut row = delivery(Some(b"{}"));
+    row.headers = vec![("first".into(), " good\t".into())];
+    assert_eq!(client.attempt(&row).await.class, Class::Success);
+    let head = soon(&mut rx).await.head;
+    assert!(head.contains("\r\nfirst: good\r\n"), "{head}");
+    assert!(!head.contains("evil"), "{head}");
+}

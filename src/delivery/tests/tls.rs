@@ -12,19 +12,19 @@ use super::*;
 use crate::delivery::{file::tests::Directory, tls::ClientCertificate};
 
 /// An authority.
-struct Ca {
-    pem: String,
+pub(super) struct Ca {
+    pub(super) pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
 /// A certificate and its key, in PEM.
-struct Pair {
+pub(super) struct Pair {
     cert: String,
     key: String,
 }
 
 impl Ca {
-    fn new() -> Ca {
+    pub(super) fn new() -> Ca {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -33,7 +33,7 @@ impl Ca {
         Ca { pem, issuer }
     }
 
-    fn issue(&self, name: &str) -> Pair {
+    pub(super) fn issue(&self, name: &str) -> Pair {
         let key = KeyPair::generate().unwrap();
         let params = CertificateParams::new([name.to_owned()]).unwrap();
         let cert = params.signed_by(&key, &self.issuer).unwrap().pem();
@@ -53,14 +53,14 @@ fn der(pem: &str) -> CertificateDer<'static> {
 }
 
 /// A receiver that answers 204 after `delay`, and says which certificate it was shown.
-struct Secure {
-    url: String,
+pub(super) struct Secure {
+    pub(super) url: String,
     shown: mpsc::UnboundedReceiver<Option<CertificateDer<'static>>>,
     _tasks: JoinSet<()>,
 }
 
 impl Secure {
-    async fn start(server: &Pair, clients: Option<&Ca>, delay: Duration) -> Secure {
+    pub(super) async fn start(server: &Pair, clients: Option<&Ca>, delay: Duration) -> Secure {
         install_tls();
         let builder = match clients {
             Some(ca) => {
