@@ -139,13 +139,14 @@ fn print_status(status: &Status) {
         "LEASED"
     );
     for relay in &status.relays {
-        let late = if relay.beat_seconds > relay.lease_seconds {
-            " late"
+        let late = if relay.is_late() { " late" } else { "" };
+        let differs = if relay.config_differs {
+            " other configuration"
         } else {
             ""
         };
         say!(
-            "{:<30} {:<9} {:<13} {:>8} {:>8} {:>7}{late}",
+            "{:<30} {:<9} {:<13} {:>8} {:>8} {:>7}{late}{differs}",
             cut(&relay.name, 30),
             relay.version,
             cut(&relay.config_digest, 13),
@@ -156,6 +157,9 @@ fn print_status(status: &Status) {
     }
     if status.relays.is_empty() {
         say!("none is running");
+    }
+    if status.configs_differ {
+        say!("relays run different configurations");
     }
     say!("\n{:<30} {:>7}  STATE", "ENDPOINT", "LEASED");
     for endpoint in &status.endpoints {
