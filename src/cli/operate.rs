@@ -89,6 +89,9 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
             say!("  warning: no route leads to it");
         }
     }
+    if let Some(warning) = total_warning(config) {
+        say!("\nwarning: {warning}");
+    }
     say!("");
     for route in config.routes.iter() {
         say!("topic {} → {}", route.topic, route.to);
@@ -107,6 +110,22 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
         store::SCHEMA_VERSION
     );
     Ok(())
+}
+
+/// An endpoint that hangs holds as many places of the total as it has slots: some must be left for the others.
+fn total_warning(config: &Config) -> Option<String> {
+    let largest = config.endpoints.iter().max_by_key(|one| one.concurrency)?;
+    let total = config.relay.concurrency;
+    let enough = match config.endpoints.len() {
+        1 => total >= largest.concurrency,
+        _ => total > largest.concurrency,
+    };
+    (!enough).then(|| {
+        format!(
+            "relay.concurrency = {total} leaves nothing beside endpoint {} (concurrency = {}): while that hangs, all others wait",
+            largest.name, largest.concurrency
+        )
+    })
 }
 
 pub(super) async fn status(store: &Store, json: bool) -> Result<(), Failure> {

@@ -16,7 +16,7 @@ use std::{
 
 use rand::{RngExt, rngs::StdRng};
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Semaphore, mpsc, watch},
     task::JoinSet,
     time::Instant,
 };
@@ -123,6 +123,7 @@ impl<'a> Session<'a> {
             .await?;
         tracing::info!(relay = %me.relay, name = config.name, endpoints = names.len(), "registered");
 
+        let total = Arc::new(Semaphore::new(config.concurrency));
         let (until, lifeline) = Lifeline::new(sent, config.lease);
         let (stopping, stopped) = watch::channel(false);
         let (finished, inbox) = mpsc::unbounded_channel();
@@ -148,6 +149,7 @@ impl<'a> Session<'a> {
             idle: false,
             desk: Desk {
                 finished,
+                total,
                 lifeline,
                 stopping: stopped,
             },
