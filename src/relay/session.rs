@@ -99,6 +99,8 @@ pub(super) struct Session<'a> {
     stuck_until: Instant,
     /// Endpoints that asked to be left alone until then, and when the other relays were told.
     put_off: HashMap<Arc<str>, PutOff>,
+    /// Endpoints to be paused with the next settle, and what they answered.
+    gone: HashMap<Arc<str>, String>,
     /// Messages of each lease that are not yet settled.
     leases: HashMap<i64, usize>,
     /// A claim or its loading failed: the database may hold a lease that is not in `leases`.
@@ -162,6 +164,7 @@ impl<'a> Session<'a> {
             stuck: Vec::new(),
             stuck_until: sent,
             put_off: HashMap::new(),
+            gone: HashMap::new(),
             leases: HashMap::new(),
             doubt: false,
             retry_at: None,
@@ -395,6 +398,9 @@ impl<'a> Session<'a> {
             if policy.retry.action(outcome) == Action::Pause {
                 // For all relays with the settle; for this one at once.
                 destination.close(now + PAUSED, true);
+                let answer = outcome.error.clone();
+                let answer = answer.unwrap_or_else(|| outcome.class.to_string());
+                self.gone.insert(endpoint.clone(), answer);
             }
             let hint = policy.retry.hint(outcome);
             if !hint.is_zero() {

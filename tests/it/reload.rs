@@ -331,6 +331,25 @@ async fn status_says_that_relays_run_different_configurations_until_all_are_relo
     }
 }
 
+#[tokio::test]
+async fn the_last_word_of_an_old_url_does_not_pause_the_new_one() {
+    let stage = Stage::new().await;
+    let old = Receiver::start(|_| Reply::status(410).after(Duration::from_secs(1))).unwrap();
+    let routes = [("**", "shop")];
+    let first = text(&[("shop", &old.url("/"))], &routes, "");
+    let config = stage.directory.write("relay.toml", &first);
+    let relay = stage.run(&config);
+    insert(&stage.client, "t", 1).await;
+    old.wait_for(1, SOON).await.unwrap();
+    replace(&config, &text(&[("shop", &stage.url("/"))], &routes, ""));
+    relay.signal(Signal::HUP);
+    all_settled(&stage.client, SOON).await;
+    assert_eq!((old.count(), stage.receiver.count()), (1, 1));
+    let paused = count(&stage.client, "endpoints where paused_at is not null").await;
+    assert_eq!(paused, 0);
+    stop(relay).await;
+}
+
 /// Two relays, 2,000 rows of 40 keys, and a URL that changes again and again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn under_load_nothing_is_lost_or_sent_twice_and_keys_keep_their_order() {
