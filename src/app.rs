@@ -27,6 +27,8 @@ pub async fn run(
     until_empty: bool,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Summary, Error> {
+    // First of all: until somebody listens for SIGHUP, it kills.
+    let hangup = source.as_ref().and_then(|_| reload::listen());
     let store = Store::new(&config.database)?;
     let mut rng =
         StdRng::try_from_rng(&mut SysRng).map_err(|error| Error::Random(error.to_string()))?;
@@ -38,7 +40,7 @@ pub async fn run(
         // Its senders stay until the end, whether anything is ever sent or not.
         let reload = Reload::new(config, plans, history);
         match source {
-            Some(source) => reload.run(&source, &stop).await,
+            Some(source) => reload.run(&source, hangup, &stop).await,
             None => stop.cancelled().await,
         }
     };

@@ -46,6 +46,9 @@ pub struct Config {
     pub poll: Duration,
     /// Messages in one claim at most.
     pub batch: usize,
+    /// Requests in flight at once, to all endpoints together. While more endpoints hang than it has room for, the others
+    /// wait for them.
+    pub concurrency: usize,
     /// Bytes of payload in memory at most, shared evenly by the endpoints.
     pub memory: usize,
     /// After SIGTERM: how long requests in flight may take to finish.

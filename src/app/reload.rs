@@ -72,10 +72,12 @@ impl Reload {
     }
 
     /// Looks until the stop.
-    pub(super) async fn run(mut self, source: &Source, stop: &CancellationToken) {
-        let mut hangup = signal(SignalKind::hangup())
-            .inspect_err(|error| tracing::error!(%error, "SIGHUP can't be listened for: only a change of the file reloads it"))
-            .ok();
+    pub(super) async fn run(
+        mut self,
+        source: &Source,
+        mut hangup: Option<Signal>,
+        stop: &CancellationToken,
+    ) {
         let mut tick = time::interval(LOOK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -214,6 +216,13 @@ fn fixed(old: &Config, new: &Config) -> Vec<&'static str> {
     ];
     let changed = keys.into_iter().filter(|(_, changed)| *changed);
     changed.map(|(key, _)| key).collect()
+}
+
+/// Listens for SIGHUP from now on.
+pub(super) fn listen() -> Option<Signal> {
+    signal(SignalKind::hangup())
+        .inspect_err(|error| tracing::error!(%error, "SIGHUP can't be listened for: only a change of the file reloads it"))
+        .ok()
 }
 
 async fn heard(hangup: &mut Option<Signal>) {

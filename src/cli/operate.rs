@@ -89,6 +89,9 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
             say!("  warning: no route leads to it");
         }
     }
+    if let Some(warning) = total_warning(config) {
+        say!("\nwarning: {warning}");
+    }
     say!("");
     for route in config.routes.iter() {
         say!("topic {} → {}", route.topic, route.to);
@@ -107,6 +110,22 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
         store::SCHEMA_VERSION
     );
     Ok(())
+}
+
+/// An endpoint that hangs holds as many places of the total as it has slots: some must be left for the others.
+fn total_warning(config: &Config) -> Option<String> {
+    let largest = config.endpoints.iter().max_by_key(|one| one.concurrency)?;
+    let total = config.relay.concurrency;
+    let enough = match config.endpoints.len() {
+        1 => total >= largest.concurrency,
+        _ => total > largest.concurrency,
+    };
+    (!enough).then(|| {
+        format!(
+            "relay.concurrency = {total} leaves nothing beside endpoint {} (concurrency = {}): while that hangs, all others wait",
+            largest.name, largest.concurrency
+        )
+    })
 }
 
 pub(super) async fn status(store: &Store, json: bool) -> Result<(), Failure> {
@@ -139,13 +158,14 @@ fn print_status(status: &Status) {
         "LEASED"
     );
     for relay in &status.relays {
-        let late = if relay.beat_seconds > relay.lease_seconds {
-            " late"
+        let late = if relay.is_late() { " late" } else { "" };
+        let differs = if relay.config_differs {
+            " other configuration"
         } else {
             ""
         };
         say!(
-            "{:<30} {:<9} {:<13} {:>8} {:>8} {:>7}{late}",
+            "{:<30} {:<9} {:<13} {:>8} {:>8} {:>7}{late}{differs}",
             cut(&relay.name, 30),
             relay.version,
             cut(&relay.config_digest, 13),
@@ -156,6 +176,9 @@ fn print_status(status: &Status) {
     }
     if status.relays.is_empty() {
         say!("none is running");
+    }
+    if status.configs_differ {
+        say!("relays run different configurations");
     }
     say!("\n{:<30} {:>7}  STATE", "ENDPOINT", "LEASED");
     for endpoint in &status.endpoints {

@@ -103,6 +103,7 @@ pub(crate) fn relay(section: &Section<'_>, host: &str) -> relay::Config {
         lease: section.duration("lease", 15 * SECOND, SECOND..=10 * MINUTE),
         poll: section.duration("poll", 200 * MILLISECOND, 10 * MILLISECOND..=MINUTE),
         batch: section.count("batch", 200, 1..=1000),
+        concurrency: section.count("concurrency", 1024, 1..=100_000),
         memory: section.size("memory", 64 * MIB, MIB..),
         grace: section.duration("grace", 25 * SECOND, Duration::ZERO..=HOUR),
         max_lost: section.count("max_lost", 5, 2..=100),

@@ -32,6 +32,7 @@ name = "relay-7"
 lease = "20s"
 poll = "1s"
 batch = 100
+concurrency = 50
 memory = "10MiB"
 grace = "0s"
 max_lost = 2
@@ -104,6 +105,7 @@ fn two_keys_and_two_keys_are_enough() {
             lease: seconds(15),
             poll: Duration::from_millis(200),
             batch: 200,
+            concurrency: 1024,
             memory: 64 << 20,
             grace: seconds(25),
             max_lost: 5,
@@ -139,6 +141,7 @@ fn everything_can_be_set_and_is_inherited_key_by_key() {
             lease: seconds(20),
             poll: seconds(1),
             batch: 100,
+            concurrency: 50,
             memory: 10 << 20,
             grace: Duration::ZERO,
             max_lost: 2,

@@ -319,7 +319,7 @@ fn size(delivery: &Delivery) -> usize {
 }
 
 /// Gives a semaphore another size. Places that are in use are taken away as they are given back.
-fn resize(slots: &Arc<Semaphore>, from: usize, to: usize, tasks: &mut JoinSet<()>) {
+pub(super) fn resize(slots: &Arc<Semaphore>, from: usize, to: usize, tasks: &mut JoinSet<()>) {
     if to >= from {
         slots.add_permits(to - from);
         return;

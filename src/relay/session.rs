@@ -1,6 +1,7 @@
 //! One registration of a relay, from its first claim to its drain: the way of a row, top to bottom.
 
 mod end;
+mod log;
 mod look;
 mod outage;
 mod put_off;
@@ -16,7 +17,7 @@ use std::{
 
 use rand::{RngExt, rngs::StdRng};
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Semaphore, mpsc, watch},
     task::JoinSet,
     time::Instant,
 };
@@ -100,6 +101,8 @@ pub(super) struct Session<'a> {
     stuck_until: Instant,
     /// Endpoints that asked to be left alone until then, and when the other relays were told.
     put_off: HashMap<Arc<str>, PutOff>,
+    /// Endpoints to be paused with the next settle, and what they answered.
+    gone: HashMap<Arc<str>, String>,
     /// Messages of each lease that are not yet settled.
     leases: HashMap<i64, usize>,
     /// A claim or its loading failed: the database may hold a lease that is not in `leases`.
@@ -124,6 +127,7 @@ impl<'a> Session<'a> {
             .await?;
         tracing::info!(relay = %me.relay, name = config.name, endpoints = names.len(), "registered");
 
+        let total = Arc::new(Semaphore::new(config.concurrency));
         let (until, lifeline) = Lifeline::new(sent, config.lease);
         let (stopping, stopped) = watch::channel(false);
         let (finished, inbox) = mpsc::unbounded_channel();
@@ -149,6 +153,7 @@ impl<'a> Session<'a> {
             idle: false,
             desk: Desk {
                 finished,
+                total,
                 lifeline,
                 stopping: stopped,
             },
@@ -161,6 +166,7 @@ impl<'a> Session<'a> {
             stuck: Vec::new(),
             stuck_until: sent,
             put_off: HashMap::new(),
+            gone: HashMap::new(),
             leases: HashMap::new(),
             doubt: false,
             retry_at: None,
@@ -394,7 +400,7 @@ impl<'a> Session<'a> {
             destination.bearing.unsent(1);
         }
         if let Some(outcome) = &outcome {
-            tell(&endpoint, &delivery, outcome, &settlement);
+            log::attempt(&endpoint, &delivery, outcome, &settlement);
         }
         // What was at another URL before a reload says nothing of what is at this one.
         let same_place = destination.endpoint.url == policy.url;
@@ -406,6 +412,9 @@ impl<'a> Session<'a> {
             if policy.retry.action(outcome) == Action::Pause {
                 // For all relays with the settle; for this one at once.
                 destination.close(now + PAUSED, true);
+                let answer = outcome.error.clone();
+                let answer = answer.unwrap_or_else(|| outcome.class.to_string());
+                self.gone.insert(endpoint.clone(), answer);
             }
             let hint = policy.retry.hint(outcome);
             if !hint.is_zero() {
@@ -472,27 +481,5 @@ impl<'a> Session<'a> {
                 tracing::error!(%error, "a task panicked; its message is tried again, its neighbours go on");
             }
         }
-    }
-}
-
-/// One line per attempt that failed.
-fn tell(
-    endpoint: &str,
-    delivery: &crate::message::Delivery,
-    outcome: &crate::message::Outcome,
-    settlement: &Settlement,
-) {
-    let error = outcome.error.as_deref().unwrap_or_default();
-    let (id, topic, attempt) = (delivery.id, &delivery.topic, delivery.attempt());
-    match settlement {
-        Settlement::Delivered | Settlement::Release => {
-            tracing::debug!(message.id = %id, topic, endpoint, attempt, duration = ?outcome.duration, "delivered");
-        }
-        Settlement::Retry(delay) | Settlement::PutOff(delay) => tracing::warn!(
-            message.id = %id, topic, endpoint, attempt, outcome = %outcome.class, error, retry_in = ?delay, "delivery failed"
-        ),
-        Settlement::Dead(reason) => tracing::error!(
-            message.id = %id, topic, endpoint, attempt, outcome = %outcome.class, error, reason = %reason, "given up: dead letter"
-        ),
     }
 }

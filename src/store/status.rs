@@ -1,5 +1,7 @@
 //! What `status` shows.
 
+use std::{cmp::Reverse, collections::HashMap};
+
 use serde::Serialize;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
@@ -16,6 +18,8 @@ pub struct Status {
     pub schema_version: i32,
     /// The relays that live or were not yet seen to be dead.
     pub relays: Vec<RelayStatus>,
+    /// Whether relays that live run different configurations: during a rolling update, or because one was forgotten.
+    pub configs_differ: bool,
     /// The endpoints that any relay ever had.
     pub endpoints: Vec<EndpointStatus>,
     /// The lanes that hold pending messages.
@@ -35,6 +39,8 @@ pub struct RelayStatus {
     pub version: String,
     /// Tells whether two relays run the same configuration.
     pub config_digest: String,
+    /// It differs from what most of the others that live run; of as many, from what the newest runs.
+    pub config_differs: bool,
     /// Seconds since it registered.
     pub up_seconds: f64,
     /// Seconds since its last beat, by the database's clock.
@@ -106,21 +112,24 @@ impl Store {
         let dead = self
             .call(sql::STATUS_DEAD_LETTERS, &[(&COUNTED, Type::INT4)])
             .await?;
+        let mut relays: Vec<RelayStatus> = relays
+            .iter()
+            .map(|row| RelayStatus {
+                relay: row.get("relay"),
+                name: row.get("name"),
+                version: row.get("version"),
+                config_digest: row.get("config_digest"),
+                config_differs: false,
+                up_seconds: row.get("up_seconds"),
+                beat_seconds: row.get("beat_seconds"),
+                lease_seconds: row.get("lease_seconds"),
+                leased: row.get("leased"),
+            })
+            .collect();
         Ok(Status {
             schema_version,
-            relays: relays
-                .iter()
-                .map(|row| RelayStatus {
-                    relay: row.get("relay"),
-                    name: row.get("name"),
-                    version: row.get("version"),
-                    config_digest: row.get("config_digest"),
-                    up_seconds: row.get("up_seconds"),
-                    beat_seconds: row.get("beat_seconds"),
-                    lease_seconds: row.get("lease_seconds"),
-                    leased: row.get("leased"),
-                })
-                .collect(),
+            configs_differ: mark(&mut relays),
+            relays,
             endpoints: endpoints
                 .iter()
                 .map(|row| EndpointStatus {
@@ -154,5 +163,80 @@ impl Store {
                 })
                 .collect(),
         })
+    }
+}
+
+// === impl RelayStatus ===
+
+impl RelayStatus {
+    /// It has not renewed its leases in time: it is stopping, or dead.
+    pub fn is_late(&self) -> bool {
+        self.beat_seconds > self.lease_seconds
+    }
+}
+
+/// Marks the relays whose configuration is not that of the others. Returns whether there are any.
+fn mark(relays: &mut [RelayStatus]) -> bool {
+    let mut digests: HashMap<&str, (usize, f64)> = HashMap::new();
+    for relay in relays.iter().filter(|relay| !relay.is_late()) {
+        let (count, youngest) = digests
+            .entry(&relay.config_digest)
+            .or_insert((0, f64::INFINITY));
+        *count += 1;
+        *youngest = youngest.min(relay.up_seconds);
+    }
+    let common = digests
+        .into_iter()
+        .min_by(|(_, a), (_, b)| Reverse(a.0).cmp(&Reverse(b.0)).then(a.1.total_cmp(&b.1)));
+    let Some(common) = common.map(|(digest, _)| digest.to_owned()) else {
+        return false;
+    };
+    let mut differ = false;
+    for relay in relays.iter_mut().filter(|relay| !relay.is_late()) {
+        relay.config_differs = relay.config_digest != common;
+        differ |= relay.config_differs;
+    }
+    differ
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn relay(config_digest: &str, up_seconds: f64, beat_seconds: f64) -> RelayStatus {
+        RelayStatus {
+            relay: Uuid::nil(),
+            name: String::new(),
+            version: String::new(),
+            config_digest: config_digest.into(),
+            config_differs: false,
+            up_seconds,
+            beat_seconds,
+            lease_seconds: 15.0,
+            leased: 0,
+        }
+    }
+
+    #[test]
+    fn a_relay_that_differs_from_most_or_from_the_newest_is_marked() {
+        type Relays<'a> = &'a [(&'a str, f64, f64)];
+        let table: [(Relays<'_>, &[bool]); 6] = [
+            (&[], &[]),
+            (&[("a", 9.0, 1.0)], &[false]),
+            (&[("a", 9.0, 1.0), ("a", 1.0, 1.0)], &[false, false]),
+            (&[("a", 9.0, 1.0), ("b", 1.0, 1.0)], &[true, false]),
+            (
+                &[("a", 9.0, 1.0), ("a", 8.0, 1.0), ("b", 1.0, 1.0)],
+                &[false, false, true],
+            ),
+            // One that is dead runs nothing.
+            (&[("a", 9.0, 60.0), ("b", 1.0, 1.0)], &[false, false]),
+        ];
+        for (relays, want) in table {
+            let mut relays: Vec<_> = relays.iter().map(|(d, u, b)| relay(d, *u, *b)).collect();
+            assert_eq!(mark(&mut relays), want.contains(&true));
+            let marked: Vec<bool> = relays.iter().map(|relay| relay.config_differs).collect();
+            assert_eq!(marked, want);
+        }
     }
 }

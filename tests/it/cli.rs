@@ -188,7 +188,7 @@ async fn all_that_is_wrong_with_a_configuration_is_said_at_once_with_line_and_ke
 async fn check_says_what_each_endpoint_will_do() {
     let database = database().await;
     let directory = Directory::new();
-    let text = "[relay]\ngrace = \"5s\"\n\
+    let text = "[relay]\ngrace = \"5s\"\nconcurrency = 64\n\
         [[endpoints]]\nname = \"shop\"\nurl = \"http://127.0.0.1:9/hook?token=hunter2\"\ntimeout = \"10s\"\n\
         retry = { base = \"1s\", factor = 2, cap = \"10s\", max_attempts = 6 }\n\
         [[endpoints]]\nname = \"idle\"\nurl = \"http://127.0.0.1:9/\"\n\
@@ -205,6 +205,7 @@ async fn check_says_what_each_endpoint_will_do() {
         "warning: a request may take 10s, at shutdown it is given 5s only",
         "max_age = 3h ends it before max_attempts = 20 is reached",
         "warning: no route leads to it",
+        "warning: relay.concurrency = 64 leaves nothing beside endpoint idle (concurrency = 64)",
         "topic ** → shop",
         "warning: the route order.* → shop is never asked",
         "database: reachable, schema version",

@@ -1,7 +1,10 @@
 //! An endpoint, or a row, in trouble holds up no other.
 use std::time::Duration;
 
-use outbox_relay::lab::receiver::{Receiver, Reply};
+use outbox_relay::{
+    delivery::Endpoint,
+    lab::receiver::{Receiver, Reply},
+};
 
 use crate::support::{
     database, eventually,
@@ -40,6 +43,35 @@ async fn an_endpoint_that_hangs_holds_up_no_other_and_only_so_many_of_its_own_ro
     assert_eq!((hangs.count(), works.count()), (16, 1_000));
     relay.stop().await;
     assert_eq!(count(&client, "messages").await, 500);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_of_all_endpoints_are_bounded_and_one_that_hangs_leaves_places_for_the_others() {
+    let scene = Scene::new(|request| match &*request.path {
+        "/hangs" => Reply::never(),
+        _ => Reply::status(200).after(Duration::from_millis(20)),
+    })
+    .await;
+    let at = |name: &str, concurrency| Endpoint {
+        concurrency,
+        ..endpoint(name, &scene.receiver.url(&format!("/{name}")))
+    };
+    let mut relay = relay(&scene.database.url, at("hangs", 4));
+    relay.endpoints.extend([at("one", 16), at("two", 16)]);
+    relay.routes = routes(&[("hangs", "hangs"), ("one", "one"), ("two", "two")]);
+    relay.config.concurrency = 7;
+    relay.config.grace = Duration::ZERO;
+    let relay = start(relay);
+    insert(&scene.client, "hangs", 50).await;
+    scene.receiver.wait_for(4, SOON).await.unwrap();
+    insert(&scene.client, "one", 100).await;
+    insert(&scene.client, "two", 100).await;
+    eventually("the others are settled", SOON, async || {
+        count(&scene.client, "messages").await == 50
+    })
+    .await;
+    assert_eq!(scene.receiver.most_in_flight(), 7);
+    relay.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 
 use crate::support::{
     Database,
-    binary::{Directory, Process},
+    binary::{Directory, Process, outbox_relay},
     database, eventually,
     rows::{SOON, all_settled, assert_nothing_left, count, insert, insert_one, one, outcomes},
 };
@@ -289,6 +289,64 @@ async fn a_row_that_was_tried_keeps_its_key_when_its_endpoint_changes() {
     }
     let tries = bad.count() + stage.receiver.count();
     assert_eq!(outcomes(&stage.client, id).await.len() as u64, tries);
+    stop(relay).await;
+}
+
+#[tokio::test]
+async fn status_says_that_relays_run_different_configurations_until_all_are_reloaded() {
+    let stage = Stage::new().await;
+    let routes = [("**", "shop")];
+    let [old, new] = ["/old", "/new"].map(|path| text(&[("shop", &stage.url(path))], &routes, ""));
+    let relays = ["one", "two", "three"].map(|name| {
+        let config = stage.directory.write(&format!("{name}.toml"), &old);
+        let relay = stage.directory.run(&config, &stage.database.url, name);
+        (config, relay)
+    });
+    stage.registered(3).await;
+    // The names of those that are marked, whether it is said that there are any, and the same in the text for people.
+    let status = async || {
+        let output = outbox_relay(&stage.database.url, &["status", "--json"]).await;
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let relays = status["relays"].as_array().unwrap();
+        let marked = relays
+            .iter()
+            .filter(|relay| relay["config_differs"] == true);
+        let names: Vec<String> = marked.map(|relay| relay["name"].to_string()).collect();
+        let output = outbox_relay(&stage.database.url, &["status"]).await;
+        let text = String::from_utf8(output.stdout).unwrap();
+        let said = text.contains("relays run different configurations");
+        let marks = text.matches(" other configuration").count();
+        (names, status["configs_differ"] == true, marks, said)
+    };
+    let same = (vec![], false, 0, false);
+    assert_eq!(status().await, same);
+    replace(&relays[1].0, &new);
+    let two = (vec!["\"two\"".to_owned()], true, 1, true);
+    eventually("one is marked", SOON, async || status().await == two).await;
+    replace(&relays[0].0, &new);
+    replace(&relays[2].0, &new);
+    eventually("all are the same", SOON, async || status().await == same).await;
+    for (_, relay) in relays {
+        stop(relay).await;
+    }
+}
+
+#[tokio::test]
+async fn the_last_word_of_an_old_url_does_not_pause_the_new_one() {
+    let stage = Stage::new().await;
+    let old = Receiver::start(|_| Reply::status(410).after(Duration::from_secs(1))).unwrap();
+    let routes = [("**", "shop")];
+    let first = text(&[("shop", &old.url("/"))], &routes, "");
+    let config = stage.directory.write("relay.toml", &first);
+    let relay = stage.run(&config);
+    insert(&stage.client, "t", 1).await;
+    old.wait_for(1, SOON).await.unwrap();
+    replace(&config, &text(&[("shop", &stage.url("/"))], &routes, ""));
+    relay.signal(Signal::HUP);
+    all_settled(&stage.client, SOON).await;
+    assert_eq!((old.count(), stage.receiver.count()), (1, 1));
+    let paused = count(&stage.client, "endpoints where paused_at is not null").await;
+    assert_eq!(paused, 0);
     stop(relay).await;
 }
 

@@ -1,7 +1,7 @@
 //! The tasks that fill an endpoint's slots. They do HTTP only.
 //!
 //! A message that was claimed is a task; so are all messages of one key, where they keep their order. It waits for one of the
-//! endpoint's slots, makes one request, and hands the result to the loop. Whatever ends a task (an answer, the shutdown,
+//! endpoint's slots and a place in the relay's total, makes one request, and hands the result to the loop. Whatever ends a task (an answer, the shutdown,
 //! the end of the lease, a reload, a panic), its ticket reports each message exactly once: none under a lease is ever
 //! forgotten while its relay lives. If one of a key fails, those behind it are given back.
 
@@ -40,6 +40,8 @@ pub(in crate::relay) struct Finished {
 pub(in crate::relay) struct Desk {
     pub(in crate::relay) finished: mpsc::UnboundedSender<Finished>,
     pub(in crate::relay) lifeline: Lifeline,
+    /// Places for requests of all endpoints.
+    pub(in crate::relay) total: Arc<Semaphore>,
     /// Turns true when nothing more may be started.
     pub(in crate::relay) stopping: watch::Receiver<bool>,
 }
@@ -67,14 +69,16 @@ impl Way {
     pub(super) async fn deliver(self, mut ticket: Ticket, mut desk: Desk) {
         let mut gate = self.gate.clone();
         while let Some(report) = ticket.left.front_mut() {
-            let _slot = tokio::select! {
+            // Its endpoint's slot first: one that hangs then takes no more of the total than it has slots.
+            let places = async { (self.slots.acquire().await, desk.total.acquire().await) };
+            let _places = tokio::select! {
                 biased;
                 _ = desk.stopping.wait_for(|stopping| *stopping) => return,
                 () = desk.lifeline.cut() => return,
                 () = self.retired.cancelled() => return,
                 // It was closed: what has not started is given back.
                 _ = gate.wait_for(|until| *until > Instant::now()) => return,
-                slot = self.slots.acquire() => slot,
+                places = places => places,
             };
             let now = Instant::now();
             let expired = report

@@ -22,6 +22,7 @@ fn plan(endpoints: Vec<Endpoint>, before: Option<&Plan>) -> Plan {
             lease: Duration::from_secs(15),
             poll: Duration::from_millis(200),
             batch: 200,
+            concurrency: 8,
             memory: 1 << 20,
             grace: Duration::ZERO,
             max_lost: 5,

@@ -7,6 +7,7 @@
 use tokio::time::Instant;
 
 use super::Session;
+use crate::relay::destination::resize;
 
 impl Session<'_> {
     /// Takes over the newest plan. Nothing in this can fail.
@@ -19,6 +20,8 @@ impl Session<'_> {
         let known: Vec<_> = self.lanes.iter().cloned().collect();
         let before: Vec<_> = known.iter().map(|lane| way(self, lane)).collect();
         self.destinations.adopt(&plan, &mut self.tasks);
+        let [from, to] = [&self.plan, &plan].map(|plan| plan.config.concurrency);
+        resize(&self.desk.total, from, to, &mut self.tasks);
         // What is remembered of a lane holds for one order only, and one that has no route now is to be warned of.
         let changed: Vec<_> = known
             .into_iter()

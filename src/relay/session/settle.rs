@@ -1,13 +1,12 @@
 //! The end of a row's way: what was decided is written down, in batches.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use tokio::time::Instant;
 
 use super::Session;
 use crate::{
     message::Settlement,
-    retry::Action,
     store::{Error, Settle},
 };
 
@@ -78,20 +77,8 @@ impl Session<'_> {
                 );
             }
         }
-        let gone: BTreeMap<&str, String> = batch
-            .iter()
-            .filter_map(|settle| {
-                let outcome = settle.outcome.as_ref()?;
-                let policy = &self.destinations.get(&settle.endpoint)?.endpoint.retry;
-                let answer = outcome
-                    .error
-                    .clone()
-                    .unwrap_or_else(|| outcome.class.to_string());
-                (policy.action(outcome) == Action::Pause).then_some((&*settle.endpoint, answer))
-            })
-            .collect();
-        for (endpoint, answer) in gone {
-            self.pause(endpoint, &answer).await;
+        for (endpoint, answer) in std::mem::take(&mut self.gone) {
+            self.pause(&endpoint, &answer).await;
         }
         Ok(())
     }

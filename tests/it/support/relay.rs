@@ -50,6 +50,7 @@ pub(crate) fn relay(database: &str, endpoint: Endpoint) -> Relay {
             lease: LEASE,
             poll: Duration::from_millis(20),
             batch: 200,
+            concurrency: 1024,
             memory: 64 << 20,
             grace: Duration::from_secs(10),
             max_lost: 5,
