@@ -25,6 +25,8 @@ pub(super) struct Bearing {
     counts: Counts,
     counted: Instant,
     state: BreakerState,
+    /// When the breaker opened or let its probes through: what was sent before says nothing of what is now.
+    since: Instant,
     next_report: Instant,
     floor: i64,
 }
@@ -39,6 +41,7 @@ impl Bearing {
             counts: Counts::default(),
             counted: now,
             state: BreakerState::Closed,
+            since: now,
             next_report: now,
             floor: 0,
         }
@@ -72,7 +75,11 @@ impl Bearing {
         taken: usize,
         state: Option<BreakerState>,
         floor: Option<i64>,
+        now: Instant,
     ) {
+        if state == Some(BreakerState::HalfOpen) && self.state != BreakerState::HalfOpen {
+            self.since = now;
+        }
         if self.limits.rate.is_some() {
             self.tokens -= i32::try_from(taken).unwrap_or(i32::MAX).min(self.tokens);
         }
@@ -115,8 +122,9 @@ impl Bearing {
 
     // === the breaker ===
 
-    pub(super) fn count(&mut self, outcome: &Outcome, now: Instant) {
-        if let Some(breaker) = self.limits.breaker {
+    /// Counts the outcome of a request that was started then.
+    pub(super) fn count(&mut self, outcome: &Outcome, started: Instant, now: Instant) {
+        if let Some(breaker) = self.limits.breaker.filter(|_| started >= self.since) {
             self.counts
                 .fade(now.duration_since(self.counted), breaker.window);
             self.counted = now;
@@ -143,6 +151,9 @@ impl Bearing {
     pub(super) fn reported(&mut self, state: BreakerState, now: Instant) {
         self.counts = Counts::default();
         self.next_report = now + EVERY;
+        if state == BreakerState::Open && self.state != state {
+            self.since = now;
+        }
         self.state = match state {
             // There are failures in its window: ours.
             BreakerState::Closed => BreakerState::Watched,
@@ -206,13 +217,13 @@ mod tests {
             (bearing.tokens(), bearing.wants_tokens(now)),
             (Some(20), None)
         );
-        bearing.claimed(15, None, None);
+        bearing.claimed(15, None, None, now);
         assert_eq!(bearing.tokens(), Some(5));
         assert_eq!(bearing.wants_tokens(now), None, "a moment ago");
         assert_eq!(bearing.wants_tokens(now + EVERY), Some((rate, 15)));
         bearing.unsent(100);
         assert_eq!(bearing.tokens(), Some(20));
-        bearing.claimed(20, None, None);
+        bearing.claimed(20, None, None, now);
         bearing.got_tokens(0, Duration::from_millis(300), now);
         assert_eq!(
             bearing.next_tokens(),
@@ -224,7 +235,7 @@ mod tests {
     fn without_a_rate_there_are_no_tokens_to_count() {
         let now = Instant::now();
         let mut bearing = bearing(Limits::default(), now);
-        bearing.claimed(100, None, None);
+        bearing.claimed(100, None, None, now);
         assert_eq!(
             (
                 bearing.tokens(),
@@ -246,15 +257,15 @@ mod tests {
             now,
         );
         for _ in 0..1000 {
-            bearing.count(&outcome(Class::Success), now);
+            bearing.count(&outcome(Class::Success), now, now);
         }
         assert_eq!(bearing.due(now), None);
-        bearing.count(&outcome(Class::Timeout), now);
+        bearing.count(&outcome(Class::Timeout), now, now);
         let (_, counts) = bearing.due(now).unwrap();
         assert!(counts.failures > 0.9 && counts.successes > 999.0);
         bearing.reported(BreakerState::Closed, now);
         assert_eq!(bearing.due(now + EVERY), None);
-        bearing.count(&outcome(Class::Success), now);
+        bearing.count(&outcome(Class::Success), now, now);
         assert!(
             bearing.due(now).is_none() && bearing.due(now + EVERY).is_some(),
             "it is watched now"
@@ -273,15 +284,30 @@ mod tests {
         );
         bearing.reported(BreakerState::Closed, now);
         for _ in 0..19 {
-            bearing.count(&outcome(Class::Connect), now);
+            bearing.count(&outcome(Class::Connect), now, now);
         }
         assert!(bearing.due(now).is_none());
-        bearing.count(&outcome(Class::Connect), now);
+        bearing.count(&outcome(Class::Connect), now, now);
         assert!(bearing.due(now).is_some());
         bearing.reported(BreakerState::Open, now);
-        bearing.claimed(1, Some(BreakerState::HalfOpen), None);
+        bearing.claimed(1, Some(BreakerState::HalfOpen), None, now);
         assert!(bearing.due(now).is_none());
-        bearing.count(&outcome(Class::Success), now);
+        bearing.count(&outcome(Class::Success), now, now);
         assert!(bearing.due(now).is_some());
+    }
+
+    #[test]
+    fn what_was_sent_before_the_breaker_opened_does_not_count_after() {
+        let now = Instant::now();
+        let later = now + EVERY;
+        let mut bearing = bearing(Limits::default(), now);
+        bearing.reported(BreakerState::Open, later);
+        bearing.count(&outcome(Class::Timeout), now, later);
+        assert_eq!(bearing.due(later + EVERY), None);
+        bearing.claimed(1, Some(BreakerState::HalfOpen), None, later + EVERY);
+        bearing.count(&outcome(Class::Timeout), later, later + EVERY);
+        assert_eq!(bearing.due(later + EVERY), None);
+        bearing.count(&outcome(Class::Success), later + EVERY, later + EVERY);
+        assert!(bearing.due(later + EVERY).is_some());
     }
 }

@@ -331,7 +331,7 @@ impl<'a> Session<'a> {
         if let Some(destination) = self.destinations.get_mut(&name) {
             destination
                 .bearing
-                .claimed(taken, claimed.breaker, claimed.endpoint_floor);
+                .claimed(taken, claimed.breaker, claimed.endpoint_floor, now);
         }
         let Some(lease) = claimed.lease else {
             return Ok(());
@@ -405,7 +405,9 @@ impl<'a> Session<'a> {
         // What was at another URL before a reload says nothing of what is at this one.
         let same_place = destination.endpoint.url == policy.url;
         if let Some(outcome) = outcome.as_ref().filter(|_| same_place) {
-            destination.bearing.count(outcome, now);
+            destination
+                .bearing
+                .count(outcome, started.unwrap_or(now), now);
             if Health::of(outcome) == Health::Good && outcome.retry_after.is_none() {
                 destination.healthy();
             }
