@@ -1,4 +1,4 @@
-//! A row comes in, a request goes out.
+//! The database that every other test starts from: a copy of the template is an outbox that works.
 
 use std::time::Duration;
 
