@@ -15,10 +15,17 @@ pub struct Pattern(String);
 pub struct Route {
     /// Which topics.
     pub topic: Pattern,
-    /// The name of the endpoint that they go to.
-    pub to: String,
+    /// Where they go; at least one, none twice.
+    pub to: Vec<Target>,
     /// Whether the messages of one key keep their order.
     pub order: Order,
+}
+
+/// One endpoint of a route.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// Its name.
+    pub endpoint: String,
 }
 
 /// In which order the messages of a topic are delivered.
@@ -110,6 +117,34 @@ impl Pattern {
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+// === impl Route, Target ===
+
+impl Route {
+    /// The names of its endpoints.
+    pub fn endpoints(&self) -> impl Iterator<Item = &str> {
+        self.to.iter().map(|target| target.endpoint.as_str())
+    }
+}
+
+impl From<&str> for Target {
+    fn from(endpoint: &str) -> Target {
+        Target {
+            endpoint: endpoint.into(),
+        }
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} →", self.topic)?;
+        for (position, endpoint) in self.endpoints().enumerate() {
+            let before = if position == 0 { " " } else { ", " };
+            write!(f, "{before}{endpoint}")?;
+        }
+        Ok(())
     }
 }
 
@@ -234,7 +269,7 @@ mod tests {
     fn the_first_route_that_matches_decides() {
         let route = |topic: &str, to: &str| Route {
             topic: pattern(topic),
-            to: to.into(),
+            to: vec![to.into()],
             order: Order::None,
         };
         let routes = Routes::new(vec![
@@ -242,15 +277,15 @@ mod tests {
             route("order.*", "billing"),
             route("order.paid", "never"),
         ]);
-        let to = |topic| routes.of(topic).map(|route| route.to.as_str());
+        let to = |topic| routes.of(topic).and_then(|route| route.endpoints().next());
         assert_eq!(to("order.created"), Some("audit"));
         assert_eq!(to("order.paid"), Some("billing"));
         assert_eq!(to("user.created"), None);
         let unreachable: Vec<_> = routes
             .unreachable()
             .iter()
-            .map(|(late, _)| late.to.as_str())
+            .map(|(late, _)| late.to_string())
             .collect();
-        assert_eq!(unreachable, ["never"]);
+        assert_eq!(unreachable, ["order.paid → never"]);
     }
 }

@@ -7,6 +7,7 @@ use crate::{
     config::Config,
     delivery::Client,
     relay,
+    route::Route,
     store::{self, COUNTED, Status, Store},
 };
 
@@ -85,7 +86,8 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
             say!("  warning: {warning}");
         }
         Client::new(endpoint).map_err(relay::Error::from)?;
-        if !config.routes.iter().any(|route| route.to == endpoint.name) {
+        let leads = |route: &Route| route.endpoints().any(|name| name == endpoint.name);
+        if !config.routes.iter().any(leads) {
             say!("  warning: no route leads to it");
         }
     }
@@ -94,13 +96,11 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
     }
     say!("");
     for route in config.routes.iter() {
-        say!("topic {} → {}", route.topic, route.to);
+        say!("topic {route}");
     }
     for (late, early) in config.routes.unreachable() {
         say!(
-            "warning: the route {} → {} is never asked: {} stands before it and takes all its topics",
-            late.topic,
-            late.to,
+            "warning: the route {late} is never asked: {} stands before it and takes all its topics",
             early.topic
         );
     }

@@ -365,10 +365,9 @@ fn route(section: &Section<'_>, names: &[String]) -> Option<Route> {
         [] => "must name an endpoint".into(),
         // Where there are no endpoints at all, that is the problem.
         [name] if names.is_empty() || names.contains(name) => {
-            let to = name.clone();
             return Some(Route {
                 topic: topic?,
-                to,
+                to: vec![name.as_str().into()],
                 order,
             });
         }

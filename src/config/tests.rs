@@ -125,7 +125,10 @@ fn two_keys_and_two_keys_are_enough() {
             "http://127.0.0.1:9000/hook".parse().unwrap()
         )]
     );
-    assert_eq!(config.routes.of("order.paid").unwrap().to, "billing");
+    assert_eq!(
+        config.routes.of("order.paid").unwrap().to,
+        ["billing".into()]
+    );
 }
 
 #[test]
@@ -182,8 +185,11 @@ fn everything_can_be_set_and_is_inherited_key_by_key() {
         ..endpoint("mail-out", "https://mail.internal/in?v=1")
     };
     assert_eq!(config.endpoints, [billing, mail]);
-    assert_eq!(config.routes.of("order.paid").unwrap().to, "billing");
-    assert_eq!(config.routes.of("user").unwrap().to, "mail-out");
+    assert_eq!(
+        config.routes.of("order.paid").unwrap().to,
+        ["billing".into()]
+    );
+    assert_eq!(config.routes.of("user").unwrap().to, ["mail-out".into()]);
 }
 
 #[test]

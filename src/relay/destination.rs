@@ -112,7 +112,7 @@ impl Destinations {
     /// Where a lane's messages go; `None` without a route.
     pub(super) fn of(&self, lane: &Lane) -> Option<&Destination> {
         let name = match lane.endpoint.as_str() {
-            "" => &self.routes.of(&lane.topic)?.to,
+            "" => self.routes.of(&lane.topic)?.endpoints().next()?,
             endpoint => endpoint,
         };
         self.by_name.get(name)

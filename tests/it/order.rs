@@ -88,7 +88,7 @@ fn in_order(database: &Database, receiver: &Receiver, on_dead: OnDead) -> Relay 
     let order = Order::Key(on_dead);
     relay.routes = Routes::new(vec![Route {
         topic,
-        to: "shop".into(),
+        to: vec!["shop".into()],
         order,
     }]);
     relay.config.lease = Duration::from_secs(1);

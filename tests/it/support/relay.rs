@@ -68,7 +68,7 @@ pub(crate) fn relay(database: &str, endpoint: Endpoint) -> Relay {
 pub(crate) fn routes(pairs: &[(&str, &str)]) -> Routes {
     let route = |&(topic, to): &(&str, &str)| Route {
         topic: Pattern::parse(topic).unwrap(),
-        to: to.into(),
+        to: vec![to.into()],
         order: Order::None,
     };
     Routes::new(pairs.iter().map(route).collect())
