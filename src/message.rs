@@ -73,6 +73,8 @@ pub struct Delivery {
     pub throttled: u32,
     /// Raised by every replay, so that a late answer to an earlier life can't touch this one.
     pub generation: i32,
+    /// The endpoint that it was tried at while it was in its topic's own lane, under its id as the key; `None` if it was not.
+    pub sent_to: Option<String>,
     /// When the row was inserted, RFC 3339 in UTC, by the database's clock.
     pub created_at: String,
     /// How old the row was when it was loaded.

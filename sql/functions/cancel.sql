@@ -9,13 +9,26 @@ CREATE OR REPLACE FUNCTION outbox.cancel(p_id uuid, OUT cancelled integer, OUT i
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
+DECLARE
+    v_locked outbox.lanes[] := '{}';
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'outbox.cancel needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'));
     END IF;
-    PERFORM FROM outbox.lanes l
-      WHERE (l.topic, l.endpoint) IN (SELECT m.topic, m.endpoint FROM outbox.messages m WHERE m.id = p_id)
-      ORDER BY l.topic, l.endpoint FOR UPDATE;
+    -- Fan-out may move it while its lane is waited for: until all lanes that it is in are locked.
+    LOOP
+        INSERT INTO outbox.lanes (topic, endpoint)
+        SELECT m.topic, m.endpoint FROM outbox.messages m WHERE m.id = p_id ORDER BY m.topic, m.endpoint
+        ON CONFLICT (topic, endpoint) DO NOTHING;
+        v_locked := v_locked || ARRAY(
+            SELECT l
+              FROM outbox.lanes l
+             WHERE (l.topic, l.endpoint) IN (SELECT m.topic, m.endpoint FROM outbox.messages m WHERE m.id = p_id)
+             ORDER BY l.topic, l.endpoint FOR UPDATE);
+        EXIT WHEN NOT EXISTS (
+            SELECT FROM outbox.messages m
+             WHERE m.id = p_id AND (m.topic, m.endpoint) NOT IN (SELECT v.topic, v.endpoint FROM unnest(v_locked) v));
+    END LOOP;
     -- Under the locks, in a new snapshot: what is leased now stays leased.
     SELECT count(*) INTO in_flight
       FROM outbox.messages m

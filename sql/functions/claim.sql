@@ -43,6 +43,7 @@ DECLARE
     v_now      timestamptz;
     v_busy     uuid[];
     v_closed   text[];
+    v_other    text;
     v_in_flight integer;
     v_room     integer;
     v_limit    integer := p_limit;
@@ -112,6 +113,21 @@ BEGIN
       FROM outbox.leases l CROSS JOIN LATERAL unnest(l.ids, l.keys) AS i (id, key)
      WHERE l.topic = p_topic AND l.lane_endpoint = p_lane AND l.lease >= p_lease_floor;
 
+    -- A key can live in two lanes that lead to one endpoint, after its topic got one endpoint more or less: that of the topic and
+    -- that of fan-out. Then it is closed here while the other lane has a lease on it, holds it, or has an earlier row of it.
+    -- Only fan-out fills the other lane, under the lock of this one; its lane is made before.
+    IF p_in_order THEN
+        v_other := CASE WHEN p_lane <> '' THEN ''
+                        WHEN EXISTS (SELECT FROM outbox.lanes l WHERE l.topic = p_topic AND l.endpoint = p_endpoint)
+                        THEN p_endpoint END;
+        IF v_other IS NOT NULL THEN
+            v_closed := v_closed || ARRAY(
+                SELECT i.key
+                  FROM outbox.leases l CROSS JOIN LATERAL unnest(l.keys) AS i (key)
+                 WHERE l.topic = p_topic AND l.lane_endpoint = v_other AND l.endpoint = p_endpoint AND i.key <> '');
+        END IF;
+    END IF;
+
     -- A row that relays died with goes alone, one at a time per relay. While one is on its way the scans leave the others
     -- out, or a window that is full of them would hide what is behind.
     v_suspects := NOT EXISTS (SELECT FROM outbox.leases l WHERE l.relay = p_relay AND l.alone);
@@ -122,13 +138,13 @@ BEGIN
           INTO ids, v_keys, v_suspect, ready_floor, waiting_floor, waiting_seq, dry, left_keys
           FROM outbox.pick_in_order(p_topic, p_lane, v_now, v_limit, p_bytes, p_chain,
                                     p_ready_floor, coalesce(p_waiting_floor, '-infinity'), p_waiting_seq,
-                                    v_busy, v_closed, p_open_keys, v_suspects) p;
+                                    v_busy, v_closed, p_open_keys, v_suspects, v_other, p_endpoint) p;
     ELSE
         SELECT p.ids, p.keys, p.suspect, p.ready_floor, p.waiting_floor, p.waiting_seq, p.dry
           INTO ids, v_keys, v_suspect, ready_floor, waiting_floor, waiting_seq, dry
           FROM outbox.pick_unordered(p_topic, p_lane, v_now, v_limit, p_bytes,
                                      p_ready_floor, coalesce(p_waiting_floor, '-infinity'), p_waiting_seq,
-                                     v_busy, v_suspects) p;
+                                     v_busy, v_suspects, 1) p;
     END IF;
 
     -- It goes before the others: they wait for one claim.

@@ -6,6 +6,9 @@
 -- tried is not live yet. The head is found by one probe of the keyed index per key and claim, never by a list that would
 -- have to be kept in step. A key is closed while it is leased or held; rows without a key are unordered.
 --
+-- Where p_other names a second lane that leads to p_endpoint, what is held there or has an earlier live row there is closed
+-- too. Earlier only: two rows that wait for each other would wait for ever.
+--
 -- The scans look at a window of rows from their floors and do not skip rows of closed keys, or 100,000 rows of one closed
 -- key would be read at every claim. Such rows are passed over: who opens a key names it in p_open_keys at the next
 -- claim, which probes it directly.
@@ -16,7 +19,7 @@
 CREATE OR REPLACE FUNCTION outbox.pick_in_order(
     p_topic text, p_lane text, p_now timestamptz, p_limit integer, p_bytes bigint, p_chain integer,
     p_ready_floor bigint, p_waiting_floor timestamptz, p_waiting_seq bigint,
-    p_busy uuid[], p_closed text[], p_open_keys text[], p_suspects boolean,
+    p_busy uuid[], p_closed text[], p_open_keys text[], p_suspects boolean, p_other text, p_endpoint text,
     OUT ids uuid[], OUT keys text[], OUT suspect uuid,
     OUT ready_floor bigint, OUT waiting_floor timestamptz, OUT waiting_seq bigint, OUT dry boolean, OUT left_keys text[]
 )
@@ -67,6 +70,9 @@ BEGIN
           FROM unnest(v_keys) WITH ORDINALITY AS k (key, n)
          WHERE NOT EXISTS (SELECT FROM outbox.held_keys h
                             WHERE h.topic = p_topic AND h.lane_endpoint = p_lane AND h.key = k.key)
+           AND NOT EXISTS (SELECT FROM outbox.held_keys h
+                            WHERE p_other IS NOT NULL AND h.topic = p_topic AND h.lane_endpoint = p_other AND h.key = k.key
+                              AND h.endpoint = p_endpoint)
          ORDER BY k.n
     );
 
@@ -74,11 +80,19 @@ BEGIN
 
     WITH chain AS MATERIALIZED (
         SELECT k.key, k.n, h.id, h.size, h.lost, h.place, h.stopped,
-               p_suspects AND h.place = 1 AND h.lost > 1 AND h.is_due AS suspicious
+               p_suspects AND h.place = 1 AND h.lost > 1 AND h.is_due AND NOT h.is_behind AS suspicious
           FROM unnest(v_keys) WITH ORDINALITY AS k (key, n)
+          LEFT JOIN LATERAL (
+                SELECT m.seq
+                  FROM outbox.messages m
+                 WHERE p_other IS NOT NULL AND m.topic = p_topic AND m.endpoint = p_other AND m.key = k.key
+                   AND (m.due_at IS NULL OR m.due_at <= p_now
+                        OR m.attempts > 0 OR m.lost > 0 OR m.throttled > 0 OR m.generation > 0)
+                 ORDER BY m.seq
+                 LIMIT 1) o ON true
          CROSS JOIN LATERAL (
-                SELECT l.id, l.size, l.lost, l.is_due, row_number() OVER w AS place,
-                       bool_or(NOT l.is_due OR l.lost > 1) OVER w AS stopped
+                SELECT l.id, l.size, l.lost, l.is_due, coalesce(l.seq > o.seq, false) AS is_behind, row_number() OVER w AS place,
+                       bool_or(NOT l.is_due OR l.lost > 1 OR coalesce(l.seq > o.seq, false)) OVER w AS stopped
                   FROM (SELECT m.id, m.seq, m.size, m.lost, coalesce(m.due_at <= p_now, true) AS is_due
                           FROM outbox.messages m
                          WHERE m.topic = p_topic AND m.endpoint = p_lane AND m.key = k.key
@@ -87,7 +101,7 @@ BEGIN
                          ORDER BY m.seq
                          LIMIT v_chain) l
                 WINDOW w AS (ORDER BY l.seq ROWS UNBOUNDED PRECEDING)) h
-         WHERE NOT h.stopped OR (p_suspects AND h.place = 1 AND h.lost > 1 AND h.is_due)
+         WHERE NOT h.stopped OR (p_suspects AND h.place = 1 AND h.lost > 1 AND h.is_due AND NOT h.is_behind)
          -- Keys are asked one after the other until there are enough heads: those whose head waits cost one probe each, and
          -- do not stand in the way of those behind them.
          LIMIT CASE WHEN v_chain = 1 THEN p_limit END

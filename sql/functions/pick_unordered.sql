@@ -1,13 +1,15 @@
--- Chooses the rows of a claim where order does not matter. Private: only outbox.claim calls it, under its locks.
+-- Chooses the rows of a claim where order does not matter. Private: outbox.claim and outbox.expand call
+-- it, under their locks.
 --
 -- Retries and fresh rows are taken in turn, so that neither starves the other; each scan starts at its floor and ends at
--- the limit. Rows that relays died with (lost > 1) are not taken: where p_suspects, one of them is named as the suspect.
+-- the limit. Rows that more than p_together relays died with are not taken: where p_suspects, one of them is named as the
+-- suspect.
 --
 -- Returns the rows, ascending by id, with their keys ('' for none; an empty array if none has one); the floors for the
 -- next claim, which pass every row that was chosen or passed over; dry = nothing more was found above the floors.
 CREATE OR REPLACE FUNCTION outbox.pick_unordered(
     p_topic text, p_lane text, p_now timestamptz, p_limit integer, p_bytes bigint,
-    p_ready_floor bigint, p_waiting_floor timestamptz, p_waiting_seq bigint, p_busy uuid[], p_suspects boolean,
+    p_ready_floor bigint, p_waiting_floor timestamptz, p_waiting_seq bigint, p_busy uuid[], p_suspects boolean, p_together integer,
     OUT ids uuid[], OUT keys text[], OUT suspect uuid,
     OUT ready_floor bigint, OUT waiting_floor timestamptz, OUT waiting_seq bigint, OUT dry boolean
 )
@@ -23,7 +25,7 @@ BEGIN
               FROM outbox.messages m
              WHERE m.topic = p_topic AND m.endpoint = p_lane
                AND m.due_at IS NOT NULL AND (m.due_at, m.seq) > (p_waiting_floor, p_waiting_seq) AND m.due_at <= p_now
-               AND (m.lost <= 1 OR p_suspects)
+               AND (m.lost <= p_together OR p_suspects)
                AND m.id NOT IN (SELECT unnest(p_busy))
              ORDER BY m.due_at, m.seq
              LIMIT p_limit) w;
@@ -34,17 +36,17 @@ BEGIN
               FROM outbox.messages m
              WHERE m.topic = p_topic AND m.endpoint = p_lane
                AND m.due_at IS NULL AND m.seq > p_ready_floor
-               AND (m.lost <= 1 OR p_suspects)
+               AND (m.lost <= p_together OR p_suspects)
                AND m.id NOT IN (SELECT unnest(p_busy))
              ORDER BY m.seq
              LIMIT p_limit) r;
 
     WITH candidate AS (
         SELECT w.id, w.key, w.size, w.n, 0 AS source
-          FROM unnest(w_ids, w_keys, w_sizes, w_lost) WITH ORDINALITY AS w (id, key, size, lost, n) WHERE w.lost <= 1
+          FROM unnest(w_ids, w_keys, w_sizes, w_lost) WITH ORDINALITY AS w (id, key, size, lost, n) WHERE w.lost <= p_together
         UNION ALL
         SELECT r.id, r.key, r.size, r.n, 1
-          FROM unnest(r_ids, r_keys, r_sizes, r_lost) WITH ORDINALITY AS r (id, key, size, lost, n) WHERE r.lost <= 1
+          FROM unnest(r_ids, r_keys, r_sizes, r_lost) WITH ORDINALITY AS r (id, key, size, lost, n) WHERE r.lost <= p_together
     ), turn AS (
         SELECT c.*, row_number() OVER w AS place, sum(c.size) OVER w AS bytes
           FROM candidate c
@@ -60,9 +62,9 @@ BEGIN
       INTO ids, keys, w_left, r_left
       FROM cut c;
 
-    IF p_suspects AND (1 < ANY (w_lost) OR 1 < ANY (r_lost)) THEN
+    IF p_suspects AND (p_together < ANY (w_lost) OR p_together < ANY (r_lost)) THEN
         suspect := (SELECT s.id FROM unnest(w_ids || r_ids, w_lost || r_lost) WITH ORDINALITY AS s (id, lost, n)
-                     WHERE s.lost > 1 ORDER BY s.n LIMIT 1);
+                     WHERE s.lost > p_together ORDER BY s.n LIMIT 1);
     END IF;
 
     -- Both lists are cut to a prefix, so what stands before the first row left behind is done with.

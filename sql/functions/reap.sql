@@ -44,7 +44,8 @@ BEGIN
             BEGIN
                 WITH taken AS (
                     UPDATE outbox.messages m
-                       SET lost = m.lost + 1, due_at = v_now, last_error = format('relay %s died with it', v_name)
+                       SET lost = m.lost + 1, due_at = v_now, last_error = format('relay %s died with it', v_name),
+                           sent_to = CASE WHEN m.endpoint = '' THEN v_lease.endpoint ELSE m.sent_to END
                      WHERE m.id = ANY (v_lease.ids) AND m.endpoint = v_lease.lane_endpoint AND m.lost < p_max_lost
                     RETURNING m.*
                 ), given_up AS (
@@ -54,10 +55,10 @@ BEGIN
                 ), buried AS (
                     INSERT INTO outbox.dead_letters AS d (id, lane_endpoint, died_at, created_at, expires_at, seq, attempts,
                         lost, throttled, generation, size, topic, endpoint, reason, key, type, content_type, headers,
-                        payload, body, last_error)
+                        payload, body, last_error, sent_to)
                     SELECT g.id, g.endpoint, v_now, g.created_at, g.expires_at, g.seq, g.attempts, g.lost + 1, g.throttled,
                            g.generation, g.size, g.topic, v_lease.endpoint, 'lost', g.key, g.type, g.content_type, g.headers,
-                           g.payload, g.body, format('relay %s died with it', v_name)
+                           g.payload, g.body, format('relay %s died with it', v_name), g.sent_to
                       FROM given_up g
                     ON CONFLICT (id, lane_endpoint) DO UPDATE
                        SET died_at = excluded.died_at, created_at = excluded.created_at, expires_at = excluded.expires_at,
@@ -66,10 +67,10 @@ BEGIN
                            status = excluded.status, topic = excluded.topic, endpoint = excluded.endpoint,
                            reason = excluded.reason, key = excluded.key, type = excluded.type,
                            content_type = excluded.content_type, headers = excluded.headers, payload = excluded.payload,
-                           body = excluded.body, last_error = excluded.last_error
+                           body = excluded.body, last_error = excluded.last_error, sent_to = excluded.sent_to
                 ), held AS (
-                    INSERT INTO outbox.held_keys (topic, lane_endpoint, key, id, seq)
-                    SELECT g.topic, g.endpoint, g.key, g.id, g.seq
+                    INSERT INTO outbox.held_keys (topic, lane_endpoint, key, endpoint, id, seq)
+                    SELECT g.topic, g.endpoint, g.key, v_lease.endpoint, g.id, g.seq
                       FROM given_up g
                      WHERE v_lease.hold AND g.key IS NOT NULL
                      ORDER BY g.topic, g.key, g.seq

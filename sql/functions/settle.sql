@@ -82,26 +82,30 @@ BEGIN
                    SET attempts = m.attempts + (p_settlement[array_position(p_id, m.id)] = 'retry')::integer,
                        throttled = m.throttled + (p_settlement[array_position(p_id, m.id)] = 'put_off')::integer,
                        due_at = v_now + make_interval(secs => p_delay[array_position(p_id, m.id)]),
-                       last_error = p_error[array_position(p_id, m.id)]
+                       last_error = p_error[array_position(p_id, m.id)],
+                       -- A row that fan-out made has a key of its own already.
+                       sent_to = CASE WHEN p_lane = '' THEN p_endpoint[array_position(p_id, m.id)] ELSE m.sent_to END
                  WHERE m.id = ANY (v_retry) AND m.endpoint = p_lane
                    AND m.generation = p_generation[array_position(p_id, m.id)]
                    AND m.seq = p_seq[array_position(p_id, m.id)]
                 RETURNING m.*, array_position(p_id, m.id) AS n
             ), archived AS (
                 INSERT INTO outbox.delivered (delivered_at, created_at, id, seq, attempts, lost, generation, size,
-                    topic, lane_endpoint, endpoint, key, type, content_type, headers, payload, body)
+                    topic, lane_endpoint, endpoint, key, type, content_type, headers, payload, body, sent_to)
                 SELECT v_now, r.created_at, r.id, r.seq, r.attempts + 1, r.lost, r.generation, r.size,
-                       r.topic, r.endpoint, p_endpoint[r.n], r.key, r.type, r.content_type, r.headers, r.payload, r.body
+                       r.topic, r.endpoint, p_endpoint[r.n], r.key, r.type, r.content_type, r.headers, r.payload, r.body,
+                       r.sent_to
                   FROM removed r
                  WHERE p_archive AND v_history AND p_settlement[r.n] = 'delivered'
             ), buried AS (
                 INSERT INTO outbox.dead_letters AS d (id, lane_endpoint, died_at, created_at, expires_at, seq, attempts, lost,
                     throttled, generation, size, status, topic, endpoint, reason, key, type, content_type, headers, payload,
-                    body, last_error)
+                    body, last_error, sent_to)
                 SELECT r.id, r.endpoint, v_now, r.created_at, r.expires_at, r.seq,
                        r.attempts + (p_outcome[r.n] IS NOT NULL)::integer, r.lost,
                        r.throttled, r.generation, r.size, p_status[r.n], r.topic, p_endpoint[r.n], p_reason[r.n], r.key, r.type,
-                       r.content_type, r.headers, r.payload, r.body, coalesce(p_error[r.n], r.last_error)
+                       r.content_type, r.headers, r.payload, r.body, coalesce(p_error[r.n], r.last_error),
+                       r.sent_to
                   FROM removed r
                  WHERE p_settlement[r.n] = 'dead'
                 -- The application may have used the id again, or a replayed message died again: the last death counts.
@@ -112,10 +116,10 @@ BEGIN
                        status = excluded.status, topic = excluded.topic, endpoint = excluded.endpoint,
                        reason = excluded.reason, key = excluded.key, type = excluded.type,
                        content_type = excluded.content_type, headers = excluded.headers, payload = excluded.payload,
-                       body = excluded.body, last_error = excluded.last_error
+                       body = excluded.body, last_error = excluded.last_error, sent_to = excluded.sent_to
             ), held AS (
-                INSERT INTO outbox.held_keys (topic, lane_endpoint, key, id, seq)
-                SELECT r.topic, r.endpoint, r.key, r.id, r.seq
+                INSERT INTO outbox.held_keys (topic, lane_endpoint, key, endpoint, id, seq)
+                SELECT r.topic, r.endpoint, r.key, p_endpoint[r.n], r.id, r.seq
                   FROM removed r
                  WHERE p_settlement[r.n] = 'dead' AND p_hold[r.n] AND r.key IS NOT NULL
                  ORDER BY r.topic, r.key, r.seq

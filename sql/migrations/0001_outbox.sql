@@ -36,6 +36,7 @@ CREATE TABLE outbox.messages (
     payload      json,
     body         bytea,
     last_error   text,
+    sent_to      text,
     PRIMARY KEY (id, endpoint),
     CONSTRAINT "topic: 1 to 255 bytes, no control characters"
         CHECK (octet_length(topic) BETWEEN 1 AND 255 AND topic !~ '[[:cntrl:]]'),
@@ -89,6 +90,7 @@ COMMENT ON COLUMN outbox.messages.expires_at   IS 'Public. Given up after this, 
 COMMENT ON COLUMN outbox.messages.created_at   IS 'Public. When it was inserted.';
 COMMENT ON COLUMN outbox.messages.seq          IS 'Public, read only. Order of insertion.';
 COMMENT ON COLUMN outbox.messages.endpoint     IS 'Private. Empty, or the endpoint that fan-out made this row for.';
+COMMENT ON COLUMN outbox.messages.sent_to      IS 'Private. The endpoint that it was tried at from the lane of its topic, under its id as the key: fan-out does not change either.';
 COMMENT ON COLUMN outbox.messages.attempts     IS 'Private. Attempts that were answered or failed.';
 COMMENT ON COLUMN outbox.messages.lost         IS 'Private. How many relays died with it under their lease.';
 COMMENT ON COLUMN outbox.messages.throttled    IS 'Private. Attempts that the receiver put off; they use no attempt.';
@@ -172,12 +174,14 @@ CREATE TABLE outbox.held_keys (
     topic         text NOT NULL,
     lane_endpoint text NOT NULL,
     key           text NOT NULL,
+    endpoint      text NOT NULL,
     id            uuid NOT NULL,
     seq           bigint NOT NULL,
     held_at       timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (topic, lane_endpoint, key)
 );
-COMMENT ON TABLE outbox.held_keys IS 'Private. Ordering keys that a dead head closes until it is replayed or discarded (policy hold).';
+COMMENT ON TABLE  outbox.held_keys          IS 'Private. Ordering keys that a dead head closes until it is replayed or discarded (policy hold).';
+COMMENT ON COLUMN outbox.held_keys.endpoint IS 'Where the dead head was meant to go.';
 
 -- A crash or a promotion empties an unlogged table. Lease numbers may come back then, and what relays remember of them is
 -- void: each claim compares this word with the one that its relay registered under.
@@ -230,7 +234,8 @@ CREATE TABLE outbox.delivered (
     content_type text,
     headers      jsonb,
     payload      json,
-    body         bytea
+    body         bytea,
+    sent_to      text
 ) PARTITION BY RANGE (delivered_at);
 CREATE INDEX delivered_id ON outbox.delivered (id);
 COMMENT ON TABLE outbox.delivered IS 'Public, read only. Delivered messages, kept for replay, in daily partitions.';
@@ -258,6 +263,7 @@ CREATE TABLE outbox.dead_letters (
     payload       json,
     body          bytea,
     last_error    text,
+    sent_to       text,
     PRIMARY KEY (id, lane_endpoint)
 );
 CREATE INDEX dead_letters_died_at ON outbox.dead_letters (died_at);

@@ -360,26 +360,38 @@ pub(crate) fn routes(root: &Section<'_>, names: &[String]) -> Routes {
 fn route(section: &Section<'_>, names: &[String]) -> Option<Route> {
     let topic = section.required("topic", r#"a pattern such as "order.*""#, Pattern::parse);
     let order = order(section);
-    let to = section.required_list("to", r#"a list of one endpoint such as ["billing"]"#)?;
-    let wrong = match to.as_slice() {
-        [] => "must name an endpoint".into(),
+    let to = section.required_list("to", r#"a list of endpoints such as ["billing"]"#)?;
+    if let Err(wrong) = targets(&to, names) {
+        section.problem("to", wrong);
+        return None;
+    }
+    Some(Route {
+        topic: topic?,
+        to: to.iter().map(|name| name.as_str().into()).collect(),
+        order,
+    })
+}
+
+/// Whether these are endpoints that a topic can go to, each once.
+fn targets(to: &[String], names: &[String]) -> Result<(), String> {
+    if to.is_empty() {
+        return Err("must name an endpoint".into());
+    }
+    for (position, name) in to.iter().enumerate() {
+        let shown = units::quoted(name);
         // Where there are no endpoints at all, that is the problem.
-        [name] if names.is_empty() || names.contains(name) => {
-            return Some(Route {
-                topic: topic?,
-                to: vec![name.as_str().into()],
-                order,
-            });
-        }
-        [name] => {
-            let name = units::quoted(name);
+        if !names.is_empty() && !names.contains(name) {
             let known: Vec<String> = names.iter().map(|name| units::quoted(name)).collect();
-            format!("there is no endpoint {name}, only {}", known.join(", "))
+            return Err(format!(
+                "there is no endpoint {shown}, only {}",
+                known.join(", ")
+            ));
         }
-        _ => "a route to several endpoints (fan-out) is not supported yet; name one".into(),
-    };
-    section.problem("to", wrong);
-    None
+        if to[..position].contains(name) {
+            return Err(format!("names endpoint {shown} twice"));
+        }
+    }
+    Ok(())
 }
 
 fn order(section: &Section<'_>) -> Order {

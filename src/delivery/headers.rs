@@ -165,6 +165,7 @@ mod tests {
             lost: 0,
             throttled: 0,
             generation: 0,
+            sent_to: None,
             created_at: "2026-01-02T03:04:05.678901Z".into(),
             age: Duration::ZERO,
             expires_in: None,

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use uuid::Uuid;
 
 use crate::message::Delivery;
 
@@ -46,9 +47,22 @@ impl Default for Config {
     }
 }
 
+/// The key of a delivery: the message's id, or where its topic goes to several endpoints a UUID of version 5 (RFC 9562) of the id as its
+/// namespace and the endpoint's name, so that a receiver behind two endpoints takes neither for a repetition of the other.
+///
+/// A message that was sent before its topic got a second endpoint keeps its id as the key: a key must not change between two
+/// tries.
+pub(super) fn key(delivery: &Delivery) -> Uuid {
+    if delivery.lane_endpoint.is_empty() || delivery.sent_to.is_some() {
+        delivery.id
+    } else {
+        Uuid::new_v5(&delivery.id, delivery.lane_endpoint.as_bytes())
+    }
+}
+
 impl Config {
     pub(super) fn add(&self, headers: &mut HeaderMap, delivery: &Delivery) {
-        let id = delivery.id.hyphenated();
+        let id = key(delivery).hyphenated();
         // A UUID needs no escapes.
         let value = match self.format {
             Format::String => format!("\"{id}\""),
@@ -74,5 +88,27 @@ impl Config {
                 show(self.ttl)
             )
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::tests::delivery;
+
+    #[test]
+    fn a_key_is_the_id_until_fan_out_gives_each_endpoint_its_own() {
+        let id = Uuid::parse_str("6ba7b810-9dad-11d1-80b4-00c04fd430c8").unwrap();
+        let mut one = Delivery {
+            id,
+            ..delivery(None)
+        };
+        assert_eq!(key(&one), id);
+        // The vector that many libraries publish: namespace DNS, name www.example.com.
+        one.lane_endpoint = "www.example.com".into();
+        let want = "2ed6657d-e927-568b-95e1-2665a8aea6a2";
+        assert_eq!(key(&one).to_string(), want);
+        one.sent_to = Some("www.example.com".into());
+        assert_eq!(key(&one), id);
     }
 }

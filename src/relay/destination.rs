@@ -21,11 +21,11 @@ use tokio_util::sync::CancellationToken;
 
 pub(super) use self::task::{Desk, Finished};
 use self::task::{Ticket, Way};
-use super::{Plan, bearing::Bearing};
+use super::{Plan, bearing::Bearing, lanes::Lanes};
 use crate::{
     delivery::{Client, Endpoint},
     message::{Delivery, Lane},
-    route::{Order, Routes},
+    route::{Order, Route, Routes},
 };
 
 /// A relay that ends when nothing is due waits for a closed endpoint for so long.
@@ -40,6 +40,15 @@ pub(super) struct Destinations {
     by_name: HashMap<Arc<str>, Destination>,
     /// Those that a reload removed, while they hold something.
     parked: HashMap<Arc<str>, Destination>,
+}
+
+/// Where the messages of a lane go.
+#[derive(Clone, Copy)]
+pub(super) enum Bound<'a> {
+    /// To this endpoint.
+    One(&'a Destination),
+    /// To each endpoint of this route, after fan-out.
+    Several(&'a Route),
 }
 
 /// An endpoint and what of it is in use.
@@ -109,13 +118,16 @@ impl Destinations {
         self.parked.retain(|_, destination| destination.held > 0);
     }
 
-    /// Where a lane's messages go; `None` without a route.
-    pub(super) fn of(&self, lane: &Lane) -> Option<&Destination> {
-        let name = match lane.endpoint.as_str() {
-            "" => self.routes.of(&lane.topic)?.endpoints().next()?,
-            endpoint => endpoint,
+    /// Where a lane's messages go: to an endpoint, or by fan-out to several. `None` where nobody here delivers them: their
+    /// topic has no route, or there is no endpoint of that name.
+    pub(super) fn of(&self, lane: &Lane) -> Option<Bound<'_>> {
+        let route = self.routes.of(&lane.topic)?;
+        let name = match (lane.endpoint.as_str(), route.to.as_slice()) {
+            ("", [only]) => only.endpoint.as_str(),
+            ("", _) => return Some(Bound::Several(route)),
+            (endpoint, _) => endpoint,
         };
-        self.by_name.get(name)
+        self.by_name.get(name).map(Bound::One)
     }
 
     /// In which order a lane's messages go.
@@ -125,11 +137,66 @@ impl Destinations {
             .map_or(Order::None, |route| route.order)
     }
 
+    /// The endpoints of a route.
+    fn all<'a>(&'a self, route: &'a Route) -> impl Iterator<Item = &'a Destination> {
+        route.endpoints().filter_map(|name| self.by_name.get(name))
+    }
+
     /// The endpoint of a lane, and how many messages and bytes a claim may take for it; `None` if that is not worth it.
     pub(super) fn room(&self, lane: &Lane, now: Instant) -> Option<(Arc<str>, usize, usize)> {
-        let destination = self.of(lane)?;
+        let Bound::One(destination) = self.of(lane)? else {
+            return None;
+        };
         let (messages, bytes) = destination.room(now)?;
         Some((destination.name.clone(), messages, bytes))
+    }
+
+    /// How many messages and bytes of a lane are worth fan-out: as much as the endpoint can take that has the most room.
+    /// Only those count that have nothing left in their own lane (`dry`), so that the table grows no faster than somebody
+    /// can deliver.
+    pub(super) fn room_for_several(
+        &self,
+        lane: &Lane,
+        now: Instant,
+        dry: impl Fn(&Lane) -> bool,
+    ) -> Option<(usize, usize)> {
+        let Bound::Several(route) = self.of(lane)? else {
+            return None;
+        };
+        let own = |destination: &Destination| Lane {
+            topic: lane.topic.clone(),
+            endpoint: destination.name.to_string(),
+        };
+        self.all(route)
+            .filter_map(|destination| Some((destination.room(now)?, own(destination))))
+            .filter(|(_, lane)| dry(lane))
+            .map(|(room, _)| room)
+            .max()
+    }
+
+    /// Whether it is worth a round trip to look into a lane now.
+    pub(super) fn fits(&self, lanes: &Lanes, lane: &Lane, now: Instant) -> bool {
+        match self.of(lane) {
+            None => false,
+            Some(Bound::One(destination)) => destination.room(now).is_some(),
+            Some(Bound::Several(_)) => self
+                .room_for_several(lane, now, |lane| lanes.is_dry(lane))
+                .is_some(),
+        }
+    }
+
+    /// Whether a topic has a route.
+    pub(super) fn has_route(&self, topic: &str) -> bool {
+        self.routes.of(topic).is_some()
+    }
+
+    /// Whether nothing of a lane can be delivered: everything that it leads to is closed.
+    pub(super) fn is_closed(&self, lane: &Lane, now: Instant) -> bool {
+        match self.of(lane) {
+            None => false,
+            Some(Bound::One(destination)) => destination.is_closed(now),
+            Some(Bound::Several(route)) => self.all(route).all(|one| one.is_closed(now)),
+        }
     }
 
     /// When the next endpoint that must not be asked now may be asked again.

@@ -54,6 +54,8 @@ struct State {
     vain: u32,
     /// Something was brought since the last sweep ended.
     brought: bool,
+    /// The last claim at the floors left nothing there that could be had.
+    dry: bool,
     /// Other relays have leases of it: they may die, and what they have is due again then.
     others: bool,
     /// How long to wait after a dry claim.
@@ -102,6 +104,18 @@ impl Lanes {
         fresh
     }
 
+    /// Fan-out has put rows into this lane.
+    pub(super) fn filled(&mut self, lane: Lane, now: Instant) {
+        let state = self.lanes.entry(lane).or_insert_with(|| State::new(now));
+        state.look = Some(now);
+        state.dry = false;
+    }
+
+    /// Whether there may be nothing in this lane to claim at once.
+    pub(super) fn is_dry(&self, lane: &Lane) -> bool {
+        self.lanes.get(lane).is_none_or(|state| state.dry)
+    }
+
     /// Those that are known.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Lane> {
         self.lanes.keys()
@@ -120,17 +134,23 @@ impl Lanes {
     }
 
     /// The next lane to claim from among those that `fits` (its endpoint has room), in turn.
-    pub(super) fn next(&mut self, now: Instant, fits: impl Fn(&Lane) -> bool) -> Option<Lane> {
+    pub(super) fn next(
+        &mut self,
+        now: Instant,
+        fits: impl Fn(&Lanes, &Lane) -> bool,
+    ) -> Option<Lane> {
+        let lanes = &*self;
         let due = |(lane, state): &(&Lane, &State)| {
-            state.look().is_some_and(|look| look <= now) && fits(lane)
+            state.look().is_some_and(|look| look <= now) && fits(lanes, lane)
         };
-        let after = self.last.as_ref().and_then(|last| {
+        let after = lanes.last.as_ref().and_then(|last| {
             use std::ops::Bound::{Excluded, Unbounded};
-            self.lanes
+            lanes
+                .lanes
                 .range((Excluded(last.clone()), Unbounded))
                 .find(due)
         });
-        let lane = after.or_else(|| self.lanes.iter().find(due))?.0.clone();
+        let lane = after.or_else(|| lanes.lanes.iter().find(due))?.0.clone();
         self.last = Some(lane.clone());
         Some(lane)
     }
@@ -237,8 +257,8 @@ impl Lanes {
     }
 
     /// When the next lane among those that `fits` is to be asked.
-    pub(super) fn next_look(&self, fits: impl Fn(&Lane) -> bool) -> Option<Instant> {
-        let due = self.lanes.iter().filter(|(lane, _)| fits(lane));
+    pub(super) fn next_look(&self, fits: impl Fn(&Lanes, &Lane) -> bool) -> Option<Instant> {
+        let due = self.lanes.iter().filter(|(lane, _)| fits(self, lane));
         due.filter_map(|(_, state)| state.look()).min()
     }
 }
@@ -256,6 +276,7 @@ impl State {
             swept: false,
             vain: 0,
             brought: false,
+            dry: true,
             others: false,
             wait: SOON,
             open_keys: BTreeSet::new(),
@@ -274,15 +295,16 @@ impl State {
 
     /// After a claim at the floors.
     fn looked(&mut self, claimed: &Claimed, now: Instant, poll: Duration) {
-        self.brought |= claimed.lease.is_some();
+        self.brought |= claimed.brought;
         if let Some(floors) = &claimed.floors {
             self.floors = floors.clone();
         }
+        self.dry = claimed.dry;
         if !claimed.dry {
             self.look = Some(now);
             return;
         }
-        let empty = claimed.lease.is_none();
+        let empty = !claimed.brought;
         self.wanted = true;
         self.wait = if empty {
             (self.wait * 2).min(poll)
@@ -298,11 +320,11 @@ impl State {
     /// After a claim of a sweep.
     fn swept_to(&mut self, claimed: &Claimed, cost: Duration, now: Instant, poll: Duration) {
         self.wanted = false;
-        self.brought |= claimed.lease.is_some();
+        self.brought |= claimed.brought;
         let reached = claimed.floors.clone().unwrap_or_default();
         self.floors.lease = self.floors.lease.max(reached.lease);
         self.owed += cost;
-        if claimed.lease.is_none() {
+        if !claimed.brought {
             // A lane that nobody can take from (all its keys closed) is swept ever more slowly.
             self.next_sweep = now + self.owed * (SHARE * (1 + self.vain.min(7)));
             self.owed = Duration::ZERO;

@@ -1,6 +1,7 @@
 //! One registration of a relay, from its first claim to its drain: the way of a row, top to bottom.
 
 mod end;
+mod expand;
 mod log;
 mod look;
 mod outage;
@@ -27,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use self::put_off::PutOff;
 use super::{
     Error, Plan, Summary,
-    destination::{Desk, Destinations, Finished},
+    destination::{Bound, Desk, Destinations, Finished},
     lanes::{Lanes, Start},
     renewal::{Lifeline, Renewal},
 };
@@ -224,11 +225,14 @@ impl<'a> Session<'a> {
             let now = Instant::now();
             let Some(lane) = self
                 .lanes
-                .next(now, |lane| self.destinations.room(lane, now).is_some())
+                .next(now, |lanes, lane| self.destinations.fits(lanes, lane, now))
             else {
                 break;
             };
-            self.claim(&lane).await?;
+            match self.destinations.of(&lane) {
+                Some(Bound::Several(_)) => self.expand(&lane).await?,
+                Some(Bound::One(_)) | None => self.claim(&lane).await?,
+            }
         }
         Ok(())
     }
@@ -289,8 +293,7 @@ impl<'a> Session<'a> {
         );
         match claimed.state {
             ClaimState::RelayGone | ClaimState::OtherSession | ClaimState::OtherEpoch => {
-                tracing::error!(relay = %self.me.relay, state = ?claimed.state, "this registration is void: registering anew");
-                return Err(self.give_up().await);
+                return Err(self.void(claimed.state).await);
             }
             ClaimState::Paused => self.close(&name, now + PAUSED.mul_f64(0.5 + jitter), true),
             ClaimState::NotBefore | ClaimState::Open => {
@@ -305,8 +308,7 @@ impl<'a> Session<'a> {
             }
             ClaimState::Missing => {
                 // Somebody removed the row of the lane or the endpoint: both are made again.
-                self.lanes.forget(std::slice::from_ref(lane));
-                self.next_discovery = now;
+                self.look_anew(lane, now);
                 if let Err(error) = self.stage.store.add_endpoints(&[&*name]).await {
                     self.failed("add_endpoints", &error);
                 }

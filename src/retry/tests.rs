@@ -20,6 +20,7 @@ fn delivery(attempts: u32) -> Delivery {
         lost: 0,
         throttled: 0,
         generation: 0,
+        sent_to: None,
         created_at: String::new(),
         age: Duration::ZERO,
         expires_in: None,

@@ -26,6 +26,7 @@ statements! {
     CLAIM = "claim",
     DEREGISTER = "deregister",
     DISCOVER = "discover",
+    EXPAND = "expand",
     IDENTITY = "identity",
     LOAD = "load",
     MAINTAIN_PARTITIONS = "maintain_partitions",

@@ -122,6 +122,8 @@ pub enum ClaimState {
 pub struct Claimed {
     /// How it ended.
     pub state: ClaimState,
+    /// Something was taken.
+    pub brought: bool,
     /// What may be delivered now.
     pub lease: Option<Lease>,
     /// Where the next claim of the lane starts; `None` where the claim did not get to look.
@@ -213,11 +215,24 @@ pub struct Reaped {
     pub dead: i32,
 }
 
-// === impl Claimed ===
+// === impl Floors, ClaimState ===
 
-impl Claimed {
-    pub(super) fn read(row: &Row, claim: &Claim<'_>) -> Result<Claimed, Error> {
-        let state = match row.get::<_, &str>("state") {
+impl Floors {
+    /// `None` where the caller did not get to look.
+    pub(super) fn read(row: &Row) -> Option<Floors> {
+        let waiting = || row.get::<_, Option<SystemTime>>("waiting_floor");
+        row.get::<_, Option<i64>>("ready_floor")
+            .map(|ready| Floors {
+                ready,
+                waiting: waiting().map(|due| (due, row.get("waiting_seq"))),
+                lease: row.get("lease_floor"),
+            })
+    }
+}
+
+impl ClaimState {
+    pub(super) fn read(text: &str, statement: &'static str) -> Result<ClaimState, Error> {
+        Ok(match text {
             "claimed" => ClaimState::Claimed,
             "empty" => ClaimState::Empty,
             "busy" => ClaimState::Busy,
@@ -230,33 +245,32 @@ impl Claimed {
             "other_session" => ClaimState::OtherSession,
             "other_epoch" => ClaimState::OtherEpoch,
             other => {
-                let message = format!("answered with the unknown state {other:?}");
                 return Err(Error::Statement {
-                    statement: "claim",
-                    message,
+                    statement,
+                    message: format!("answered with the unknown state {other:?}"),
                     state: None,
                 });
             }
-        };
+        })
+    }
+}
+
+// === impl Claimed ===
+
+impl Claimed {
+    pub(super) fn read(row: &Row, claim: &Claim<'_>) -> Result<Claimed, Error> {
+        let state = ClaimState::read(row.get("state"), "claim")?;
         let lease = row.get::<_, Option<i64>>("lease").map(|id| Lease {
             id,
             lane: claim.lane.clone(),
             endpoint: claim.endpoint.to_owned(),
             ids: row.get("ids"),
         });
-        let floors = row
-            .get::<_, Option<i64>>("ready_floor")
-            .map(|ready| Floors {
-                ready,
-                waiting: row
-                    .get::<_, Option<SystemTime>>("waiting_floor")
-                    .map(|due| (due, row.get("waiting_seq"))),
-                lease: row.get("lease_floor"),
-            });
         Ok(Claimed {
             state,
+            brought: lease.is_some(),
             lease,
-            floors,
+            floors: Floors::read(row),
             dry: row.get::<_, Option<bool>>("dry").unwrap_or(false),
             next_due: row.get::<_, Option<f64>>("next_due_in").map(duration),
             left_keys: row
@@ -349,6 +363,7 @@ pub(super) fn delivery(row: &Row, lease: &Lease) -> Result<Delivery, Error> {
         lost: count("lost"),
         throttled: count("throttled"),
         generation: row.get("generation"),
+        sent_to: row.get("sent_to"),
         created_at: row.get("created_at"),
         age: duration(row.get("age")),
         expires_in: row.get::<_, Option<f64>>("expires_in").map(duration),

@@ -254,6 +254,7 @@ async fn whole_life(session: &Session) {
     let (dead, _) = register().await;
     let floors = "select 0::bigint, null::timestamptz, 0::bigint, 0::bigint";
     let bottom = session.client.query_one(floors, &[]).await.unwrap();
+    expand(session, me, epoch, &bottom).await;
     let mut leases = Vec::new();
     for in_order in [false, true] {
         for (relay, limit) in [(me, LIMIT), (dead, LIMIT / 4)] {
@@ -293,6 +294,43 @@ async fn whole_life(session: &Session) {
     session.run("reap", &[&dead, &0_i64, &3_i32]).await;
     session.run("recover", &[&me, &vec![1_i64]]).await;
     session.run("deregister", &[&me]).await;
+}
+
+/// Fan-out in another topic, so that claims are of an untouched one.
+async fn expand(session: &Session, relay: Uuid, epoch: Uuid, floors: &Row) {
+    let (ready, waiting, seq, lease): (i64, Option<std::time::SystemTime>, i64, i64) =
+        (floors.get(0), floors.get(1), floors.get(2), floors.get(3));
+    let (to, known) = (vec!["e", "f"], vec!["e", "f", "g"]);
+    session.run("add_lanes", &[&vec!["t"], &vec![""]]).await;
+    session
+        .client
+        .batch_execute("savepoint before")
+        .await
+        .unwrap();
+    session
+        .run(
+            "expand",
+            &[
+                &relay,
+                &0_i32,
+                &epoch,
+                &"t",
+                &to,
+                &known,
+                &LIMIT,
+                &i64::MAX,
+                &ready,
+                &waiting,
+                &seq,
+                &lease,
+            ],
+        )
+        .await;
+    session
+        .client
+        .batch_execute("rollback to before")
+        .await
+        .unwrap();
 }
 
 /// Settles all of a lease, in all ways.

@@ -88,6 +88,7 @@ fn delivery(body: &'static [u8]) -> Delivery {
         throttled: 0,
         lost: 0,
         generation: 0,
+        sent_to: None,
         created_at: "2026-01-02T03:04:05.678901Z".into(),
         age: Duration::ZERO,
         expires_in: None,

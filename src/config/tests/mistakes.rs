@@ -64,7 +64,7 @@ to = ["a",
         r#"line 20, endpoints[1].retry.max_attempts: expected a whole number such as 20, found the text "3""#,
         r#"line 23, routes[0].topic: topic pattern "order..*" has an empty word between its dots"#,
         r#"line 26, routes[1].topic: is missing: expected a pattern such as "order.*""#,
-        r#"line 28, routes[1].to: expected a list of one endpoint such as ["billing"], found the number 5"#,
+        r#"line 28, routes[1].to: expected a list of endpoints such as ["billing"], found the number 5"#,
         "database.url: no database: set url or url_file in [database], or DATABASE_URL in the environment",
         "environment OUTBOX__RELAY__LAESE: no such setting, or no such endpoint in this file; did you mean OUTBOX__RELAY__LEASE?",
     ];
@@ -105,8 +105,9 @@ database.ca_file = 5 => expected a path such as "/etc/ca.pem", found the number 
  ; unknown.x = 1 => line 2, unknown: unknown key; known here: database, defaults, endpoints, history, relay, routes
 [[endpoint]] ; [[endpoint]] => line 1, endpoint: unknown key; did you mean endpoints?
 [[routes]] ; topic = "a" ; to = [] => line 3, routes[0].to: must name an endpoint
-[[routes]] ; topic = "a" ; to = "billing" => expected a list of one endpoint such as ["billing"], found the text "billing"
-[[routes]] ; topic = "a" ; to = ["billing", "x"] => a route to several endpoints (fan-out) is not supported yet; name one
+[[routes]] ; topic = "a" ; to = "billing" => expected a list of endpoints such as ["billing"], found the text "billing"
+[[routes]] ; topic = "a" ; to = ["billing", "x"] => there is no endpoint "x", only "billing"
+[[routes]] ; topic = "a" ; to = ["billing", "billing"] => names endpoint "billing" twice
 [[routes]] ; topic = "a" ; to = ["biling"] => there is no endpoint "biling", only "billing"
 [[routes]] ; topic = "a" ; to = ["billing"] ; key = 1 => line 4, routes[0].key: unknown key; known here: on_dead, order, to, topic
 [[routes]] ; topic = "a" ; to = ["billing"] ; order = "seq" => line 4, routes[0].order: expected "none" or "key", found "seq"

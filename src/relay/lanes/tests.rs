@@ -32,6 +32,7 @@ fn claimed(state: ClaimState, taken: bool, dry: bool, seq: i64) -> Claimed {
     });
     Claimed {
         state,
+        brought: taken,
         lease,
         floors,
         dry,
@@ -71,14 +72,14 @@ fn lanes_take_turns() {
     let now = Instant::now();
     let mut lanes = lanes(&["a", "b", "c"], now);
     let turns: Vec<String> = (0..5)
-        .map(|_| lanes.next(now, |_| true).unwrap().topic)
+        .map(|_| lanes.next(now, |_, _| true).unwrap().topic)
         .collect();
     assert_eq!(turns, ["a", "b", "c", "a", "b"]);
     assert_eq!(
-        lanes.next(now, |lane| lane.topic == "a").unwrap().topic,
+        lanes.next(now, |_, lane| lane.topic == "a").unwrap().topic,
         "a"
     );
-    assert_eq!(lanes.next(now, |_| false), None);
+    assert_eq!(lanes.next(now, |_, _| false), None);
 }
 
 #[test]
@@ -172,7 +173,7 @@ fn a_dry_lane_is_swept_once_and_then_left_to_the_skip_scan() {
         now,
     );
     for _ in 0..20 {
-        let Some(look) = lanes.next_look(|_| true) else {
+        let Some(look) = lanes.next_look(|_, _| true) else {
             return;
         };
         now = now.max(look);
@@ -184,7 +185,7 @@ fn a_dry_lane_is_swept_once_and_then_left_to_the_skip_scan() {
             now,
         );
     }
-    panic!("still asked: {:?}", lanes.next_look(|_| true));
+    panic!("still asked: {:?}", lanes.next_look(|_, _| true));
 }
 
 #[test]
@@ -267,12 +268,12 @@ fn a_lane_of_a_closed_endpoint_stays_due_and_is_not_asked_without_room() {
         true,
         now,
     );
-    assert_eq!(lanes.next_look(|lane| lane.topic == "a"), Some(now));
+    assert_eq!(lanes.next_look(|_, lane| lane.topic == "a"), Some(now));
     assert_eq!(
-        lanes.next(now, |lane| lane.topic != "a").unwrap().topic,
+        lanes.next(now, |_, lane| lane.topic != "a").unwrap().topic,
         "b"
     );
-    assert_eq!(lanes.next(now, |_| false), None);
+    assert_eq!(lanes.next(now, |_, _| false), None);
 }
 
 #[test]
@@ -281,17 +282,17 @@ fn a_row_that_is_due_later_is_looked_for_then() {
     let mut lanes = Lanes::new(POLL);
     lanes.found(vec![found("a", false, Some(3))], now);
     assert_eq!(
-        lanes.next_look(|_| true),
+        lanes.next_look(|_, _| true),
         Some(now + Duration::from_secs(3))
     );
     lanes.due_in(&lane("a"), Duration::from_secs(1), now);
     assert_eq!(
-        lanes.next_look(|_| true),
+        lanes.next_look(|_, _| true),
         Some(now + Duration::from_secs(1))
     );
     lanes.due_in(&lane("a"), Duration::MAX, now);
     assert_eq!(
-        lanes.next_look(|_| true),
+        lanes.next_look(|_, _| true),
         Some(now + Duration::from_secs(1))
     );
 }

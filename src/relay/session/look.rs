@@ -5,10 +5,7 @@ use std::collections::BTreeSet;
 use tokio::time::Instant;
 
 use super::Session;
-use crate::{
-    message::Lane,
-    relay::{destination::Destination, lanes::next_discovery},
-};
+use crate::{message::Lane, relay::lanes::next_discovery};
 
 impl Session<'_> {
     /// Lists the lanes that hold rows.
@@ -27,16 +24,23 @@ impl Session<'_> {
             .partition(|found| self.destinations.of(&found.lane).is_some());
         let unrouted: BTreeSet<Lane> = unrouted.into_iter().map(|found| found.lane).collect();
         for lane in unrouted.difference(self.stage.unrouted) {
-            tracing::warn!(
-                topic = lane.topic,
-                "no route for this topic: its messages are kept until there is one"
-            );
+            if self.destinations.has_route(&lane.topic) {
+                tracing::warn!(
+                    topic = lane.topic,
+                    endpoint = lane.endpoint,
+                    "there is no such endpoint any more: its messages are kept until there is"
+                );
+            } else {
+                tracing::warn!(
+                    topic = lane.topic,
+                    "no route for this topic: its messages are kept until there is one"
+                );
+            }
         }
         *self.stage.unrouted = unrouted;
         self.idle = !routed.iter().any(|found| {
             let due = found.ready || found.due.is_some_and(|due| due.is_zero());
-            let closed = |to: &Destination| to.is_closed(now);
-            due && !self.destinations.of(&found.lane).is_some_and(closed)
+            due && !self.destinations.is_closed(&found.lane, now)
                 && !self.lanes.is_closed(&found.lane)
         });
         let fresh = self.lanes.found(routed, now);
@@ -63,7 +67,7 @@ impl Session<'_> {
         }
         let look = self
             .lanes
-            .next_look(|lane| self.destinations.room(lane, now).is_some());
+            .next_look(|lanes, lane| self.destinations.fits(lanes, lane, now));
         let opening = self.destinations.next_opening(now);
         [look, opening]
             .into_iter()

@@ -7,15 +7,19 @@
 use tokio::time::Instant;
 
 use super::Session;
-use crate::relay::destination::resize;
+use crate::relay::destination::{Bound, resize};
 
 impl Session<'_> {
     /// Takes over the newest plan. Nothing in this can fail.
     pub(super) fn adopt(&mut self) {
         let plan = self.stage.plans.borrow_and_update().clone();
         let way = |session: &Session<'_>, lane: &_| {
-            let name = session.destinations.of(lane).map(|to| to.name.clone());
-            (name, session.destinations.order(lane))
+            let names = match session.destinations.of(lane) {
+                None => Vec::new(),
+                Some(Bound::One(to)) => vec![to.name.to_string()],
+                Some(Bound::Several(route)) => route.endpoints().map(str::to_owned).collect(),
+            };
+            (names, session.destinations.order(lane))
         };
         let known: Vec<_> = self.lanes.iter().cloned().collect();
         let before: Vec<_> = known.iter().map(|lane| way(self, lane)).collect();

@@ -1,0 +1,77 @@
+//! Fan-out: rows of a topic that goes to several endpoints become one row for each, which go their own ways from there.
+
+use tokio::time::Instant;
+
+use super::{Ended, Session};
+use crate::{
+    message::Lane,
+    relay::{destination::Bound, lanes::Start},
+    store::{ClaimState, Expand},
+};
+
+impl Session<'_> {
+    /// Makes one row per endpoint of what is due in the lane of a topic.
+    pub(super) async fn expand(&mut self, lane: &Lane) -> Result<(), Ended> {
+        let started = Instant::now();
+        let dry = |lane: &Lane| self.lanes.is_dry(lane);
+        let room = self.destinations.room_for_several(lane, started, dry);
+        let (Some((messages, bytes)), Some(Bound::Several(route))) =
+            (room, self.destinations.of(lane))
+        else {
+            return Ok(());
+        };
+        let to: Vec<&str> = route.endpoints().collect();
+        let Start { floors, sweep, .. } = self.lanes.start(lane, started);
+        let expand = Expand {
+            topic: &lane.topic,
+            to: &to,
+            known: &self.plan.names(),
+            limit: i32::try_from(messages.min(self.plan.config.batch)).unwrap_or(i32::MAX),
+            bytes: i64::try_from(bytes).unwrap_or(i64::MAX),
+            floors,
+        };
+        let expanded = match self.stage.store.expand(&self.me, &expand).await {
+            Ok(expanded) => expanded,
+            Err(error) => {
+                self.failed("expand", &error);
+                return Ok(());
+            }
+        };
+        self.succeeded();
+        let now = Instant::now();
+        let cost = now.duration_since(started);
+        let jitter = rand::RngExt::random(self.stage.rng);
+        self.lanes
+            .claimed(lane, &expanded.seen, sweep, cost, now, jitter);
+        match expanded.seen.state {
+            ClaimState::RelayGone | ClaimState::OtherSession | ClaimState::OtherEpoch => {
+                return Err(self.void(expanded.seen.state).await);
+            }
+            ClaimState::Missing => self.look_anew(lane, now),
+            ClaimState::Claimed
+            | ClaimState::Empty
+            | ClaimState::Busy
+            | ClaimState::Paused
+            | ClaimState::NotBefore
+            | ClaimState::Open
+            | ClaimState::Saturated => {}
+        }
+        for endpoint in expanded.endpoints {
+            let topic = lane.topic.clone();
+            self.lanes.filled(Lane { topic, endpoint }, now);
+        }
+        Ok(())
+    }
+
+    /// What this relay remembers holds no more.
+    pub(super) async fn void(&mut self, state: ClaimState) -> Ended {
+        tracing::error!(relay = %self.me.relay, ?state, "this registration is void: registering anew");
+        self.give_up().await
+    }
+
+    /// Somebody removed the row of this lane: the next skip scan makes it again.
+    pub(super) fn look_anew(&mut self, lane: &Lane, now: Instant) {
+        self.lanes.forget(std::slice::from_ref(lane));
+        self.next_discovery = now;
+    }
+}
