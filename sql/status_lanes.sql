@@ -1,7 +1,8 @@
 -- The lanes that hold rows, in the same skip scan as discover.sql, with a bounded count of each: reading a backlog of millions
 -- would cost more than knowing that it is large.
 -- $1 count at most int. Returns topic, endpoint (the lane's), pending (up to $1 + 1), oldest_seconds (age of its oldest
--- ready row, NULL if none), due_in (seconds until the first waiting row, NULL if none).
+-- ready row, NULL if none), due_in (seconds until the first waiting row, NULL if none), unrouted (no relay that lives can deliver
+-- it: no route, or no such endpoint).
 WITH RECURSIVE ready (topic, endpoint, created_at) AS (
     (SELECT m.topic, m.endpoint, m.created_at
        FROM outbox.messages m
@@ -47,6 +48,10 @@ SELECT l.topic, l.endpoint,
                                  WHERE m.topic = l.topic AND m.endpoint = l.endpoint AND m.due_at IS NOT NULL
                                  ORDER BY m.due_at LIMIT $1::integer + 1) c) AS pending,
        extract(epoch FROM clock_timestamp() - l.created_at)::double precision AS oldest_seconds,
-       (extract(epoch FROM l.due_at) - extract(epoch FROM clock_timestamp()))::double precision AS due_in
+       (extract(epoch FROM l.due_at) - extract(epoch FROM clock_timestamp()))::double precision AS due_in,
+       coalesce((SELECT bool_and((l.topic, l.endpoint) IN (SELECT u.topic, u.endpoint
+                                                             FROM unnest(r.unrouted_topics, r.unrouted_endpoints) AS u (topic, endpoint)))
+                   FROM outbox.relays r
+                  WHERE r.beat_at > clock_timestamp() - r.lease_time), false) AS unrouted
   FROM lane l
  ORDER BY l.topic, l.endpoint

@@ -141,10 +141,13 @@ CREATE TABLE outbox.relays (
     session       integer NOT NULL DEFAULT 0,
     beat          bigint NOT NULL DEFAULT 0,
     beat_at       timestamptz NOT NULL DEFAULT now(),
-    started_at    timestamptz NOT NULL DEFAULT now()
+    started_at    timestamptz NOT NULL DEFAULT now(),
+    unrouted_topics    text[] NOT NULL DEFAULT '{}',
+    unrouted_endpoints text[] NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE  outbox.relays         IS 'Private. The relays that live, or that nobody has yet seen to be dead. A lease lives as long as its relay.';
 COMMENT ON COLUMN outbox.relays.session IS 'Raised when a relay lost sight of one of its claims, so that the claim can do nothing later.';
+COMMENT ON COLUMN outbox.relays.unrouted_topics IS 'Of the lanes that it found and can''t deliver, for status; in step with unrouted_endpoints.';
 COMMENT ON COLUMN outbox.relays.beat_at IS 'For people. Whether a relay is dead is decided by watching beat, never by this clock.';
 
 CREATE TABLE outbox.leases (

@@ -224,14 +224,19 @@ fn print_status(status: &Status) {
             lane.pending.to_string()
         };
         say!(
-            "{:<48} {pending:>8} {:>10} {:>10}",
+            "{:<48} {pending:>8} {:>10} {:>10}{}",
             cut(&topic, 48),
             lane.oldest_seconds.map_or("-".into(), age),
             lane.due_in.map_or("-".into(), |due| if due <= 0.0 {
                 "now".into()
             } else {
                 age(due)
-            })
+            }),
+            match (lane.unrouted, lane.endpoint.is_empty()) {
+                (false, _) => "",
+                (true, true) => "  no route",
+                (true, false) => "  no such endpoint, or no route",
+            }
         );
     }
     if status.lanes.is_empty() {

@@ -78,6 +78,8 @@ pub(super) struct Session<'a> {
     plan: Arc<Plan>,
     /// The database does not know of the plan yet.
     unannounced: bool,
+    /// ... nor of the lanes that this relay can't deliver.
+    untold: bool,
 
     me: Registration,
     lanes: Lanes,
@@ -144,6 +146,8 @@ impl<'a> Session<'a> {
         tasks.spawn(renewal.run(reaped.clone()));
         Ok(Session {
             lanes: Lanes::new(config.poll),
+            // They were found in an earlier registration.
+            untold: !stage.unrouted.is_empty(),
             stage,
             plan,
             unannounced: false,

@@ -1,11 +1,15 @@
-//! Fan-out: one row per endpoint of messages whose topic goes to several.
+//! Fan-out: one row per endpoint of messages whose topic goes to several; and what is left that goes nowhere.
+
+use std::collections::BTreeSet;
 
 use tokio_postgres::{Row, types::Type};
+use uuid::Uuid;
 
 use super::{
     Error, Store, sql,
     types::{ClaimState, Claimed, Floors, Registration, duration},
 };
+use crate::message::Lane;
 
 /// Which rows become one per endpoint.
 #[derive(Clone, Debug)]
@@ -57,6 +61,24 @@ impl Store {
             )
             .await?;
         read(&row)
+    }
+}
+
+impl Store {
+    /// Says which lanes a relay found and can't deliver.
+    pub async fn set_unrouted(&self, relay: Uuid, lanes: &BTreeSet<Lane>) -> Result<(), Error> {
+        let topics: Vec<&str> = lanes.iter().map(|lane| lane.topic.as_str()).collect();
+        let endpoints: Vec<&str> = lanes.iter().map(|lane| lane.endpoint.as_str()).collect();
+        self.call(
+            sql::SET_UNROUTED,
+            &[
+                (&relay, Type::UUID),
+                (&topics, Type::TEXT_ARRAY),
+                (&endpoints, Type::TEXT_ARRAY),
+            ],
+        )
+        .await
+        .map(drop)
     }
 }
 

@@ -44,6 +44,7 @@ statements! {
     SETTLE = "settle",
     SET_DIGEST = "set_digest",
     SET_GUARD = "set_guard",
+    SET_UNROUTED = "set_unrouted",
     STATUS_DEAD_LETTERS = "status_dead_letters",
     STATUS_ENDPOINTS = "status_endpoints",
     STATUS_LANES = "status_lanes",

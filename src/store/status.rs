@@ -85,6 +85,8 @@ pub struct LaneStatus {
     pub oldest_seconds: Option<f64>,
     /// Seconds until the first waiting message is due; negative if it is.
     pub due_in: Option<f64>,
+    /// No relay that lives can deliver it: its topic has no route, or there is no such endpoint.
+    pub unrouted: bool,
 }
 
 /// Dead letters of one kind.
@@ -151,6 +153,7 @@ impl Store {
                     pending: row.get("pending"),
                     oldest_seconds: row.get("oldest_seconds"),
                     due_in: row.get("due_in"),
+                    unrouted: row.get("unrouted"),
                 })
                 .collect(),
             dead_letters: dead

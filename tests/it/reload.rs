@@ -110,6 +110,12 @@ async fn sighup_adds_a_route_and_its_pending_rows_are_delivered() {
     insert(&stage.client, "user.created", 30).await;
     let relay = stage.run(&config);
     says(&relay, "no route for this topic", 1).await;
+    eventually("status shows it", SOON, async || {
+        let output = outbox_relay(&stage.database.url, &["status", "--json"]).await;
+        let status: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        status["lanes"][0]["unrouted"] == true && status["lanes"][0]["pending"] == 30
+    })
+    .await;
     let digest = stage.digest().await;
     let identity: uuid::Uuid = one(&stage.client, "select relay from outbox.relays").await;
 

@@ -7,6 +7,9 @@ use tokio::time::Instant;
 use super::Session;
 use crate::{message::Lane, relay::lanes::next_discovery};
 
+/// So many lanes without a route are told of by name.
+const SHOWN: usize = 1000;
+
 impl Session<'_> {
     /// Lists the lanes that hold rows.
     pub(super) async fn discover(&mut self) {
@@ -37,7 +40,9 @@ impl Session<'_> {
                 );
             }
         }
+        self.untold |= unrouted != *self.stage.unrouted;
         *self.stage.unrouted = unrouted;
+        self.tell_unrouted().await;
         self.idle = !routed.iter().any(|found| {
             let due = found.ready || found.due.is_some_and(|due| due.is_zero());
             due && !self.destinations.is_closed(&found.lane, now)
@@ -52,6 +57,19 @@ impl Session<'_> {
             return self.failed("add_lanes", &error);
         }
         self.succeeded();
+    }
+
+    /// Tells the database what this relay can't deliver, for `status`.
+    async fn tell_unrouted(&mut self) {
+        if !self.untold {
+            return;
+        }
+        // For people: a list that is longer is as good as this one.
+        let lanes: BTreeSet<Lane> = self.stage.unrouted.iter().take(SHOWN).cloned().collect();
+        match self.stage.store.set_unrouted(self.me.relay, &lanes).await {
+            Ok(()) => self.untold = false,
+            Err(error) => self.failed("set_unrouted", &error),
+        }
     }
 
     /// When there is something to do next, if nothing finishes before.

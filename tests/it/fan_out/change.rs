@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use crate::support::{
-    binary::{Directory, Process},
+    binary::{Directory, Process, outbox_relay},
     database, eventually,
     rows::{SOON, all_settled, assert_nothing_left, count, insert_one},
 };
@@ -124,6 +124,9 @@ async fn what_was_made_for_an_endpoint_is_delivered_there_after_the_route_lost_i
     replace(&config, &text(&[("a", &url_a)], &["a"]));
     let said = "there is no such endpoint any more";
     eventually(said, SOON, async || relay.log().contains(said)).await;
+    let output = outbox_relay(&database.url, &["status"]).await;
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains("no such endpoint, or no route"), "{shown}");
     let second = insert_one(&client, "key", "'k'").await;
     a.wait_for(2, SOON).await.unwrap();
     assert_eq!(count(&client, "messages where endpoint = 'b'").await, 1);
