@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use uuid::Uuid;
 
 use crate::message::Delivery;
 
@@ -46,9 +47,15 @@ impl Default for Config {
     }
 }
 
+/// The key of a delivery, the same at every attempt.
+pub(super) fn key(delivery: &Delivery) -> Uuid {
+    delivery.id
+}
+
 impl Config {
+    /// Adds the header to the request of one message.
     pub(super) fn add(&self, headers: &mut HeaderMap, delivery: &Delivery) {
-        let id = delivery.id.hyphenated();
+        let id = key(delivery).hyphenated();
         // A UUID needs no escapes.
         let value = match self.format {
             Format::String => format!("\"{id}\""),
@@ -57,6 +64,14 @@ impl Config {
         };
         let value = HeaderValue::try_from(value).expect("a UUID, in quotes or not");
         headers.insert(self.header.clone(), value);
+    }
+
+    /// The key where it stands in a body, so without the forms of a header; `None` where the receiver is not told.
+    pub(super) fn in_body(&self, delivery: &Delivery) -> Option<Uuid> {
+        match self.format {
+            Format::String | Format::Bare => Some(key(delivery)),
+            Format::None => None,
+        }
     }
 
     /// What the receiver forgets too early for retries that may go on for `longest`.
