@@ -1,7 +1,7 @@
 //! Several messages in one request: how many, under which id, and what its answer says of each: pure.
 //!
 //! A batch is of one lane, so all its messages have one topic. What differs between them stands in the body, never in a
-//! header or in the URL. It succeeds or fails as a whole, unless its answer has [`results`] for each message.
+//! header or in the URL. It succeeds or fails as a whole, unless its answer has results for single messages.
 
 mod results;
 

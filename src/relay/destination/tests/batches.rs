@@ -132,7 +132,8 @@ fn a_claim_is_cut_by_number_and_size_in_its_order() {
     };
     let policy = Arc::new(endpoint("shop", ""));
     // Attempts and sizes, and the batches that come of them.
-    let table: [(&[(u32, usize)], &[&[usize]]); 7] = [
+    type Row = (&'static [(u32, usize)], &'static [&'static [usize]]);
+    let table: [Row; 7] = [
         (&[], &[]),
         (&[(0, 10); 2], &[&[0, 1]]),
         (&[(0, 10); 7], &[&[0, 1, 2], &[3, 4, 5], &[6]]),
