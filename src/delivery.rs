@@ -6,8 +6,9 @@
 //! an answer or a failure means in `classify`; this file holds what needs a socket.
 //!
 //! The other side is not trusted: it can be slow, endless, cut off or no HTTP at all. So one deadline runs from the start
-//! of the request to the last byte of the answer, of which no more than [`DRAIN`] is read and [`EXCERPT`] kept. An answer
-//! that is not whole is no success, whatever its first line said: the receiver may have died after it.
+//! of the request to the last byte of the answer, of which no more than [`DRAIN`] is read and [`EXCERPT`] kept (where several
+//! messages are in one request, more: see [`batch`]). An answer that is not whole is no success, whatever its first line
+//! said: the receiver may have died after it.
 //!
 //! Dropping the future of an attempt closes its connection (HTTP/2: resets its stream). What the HTTP library and the
 //! kernel have taken over by then may still arrive; so they are given a large body in parts, and what arrives of it is no
@@ -15,6 +16,7 @@
 
 mod answer;
 pub mod auth;
+pub mod batch;
 mod body;
 mod classify;
 mod connection;
@@ -47,6 +49,7 @@ use tokio::time::{Instant, timeout};
 use self::{
     answer::Answer,
     auth::{Auth, Authorization, oauth2::Failure},
+    batch::{Answered, RESULTS},
     file::Watched,
     request::{Maker, Prepared},
 };
@@ -93,6 +96,8 @@ pub struct Endpoint {
     pub guard: guard::Config,
     /// What its requests go through.
     pub proxy: Option<proxy::Config>,
+    /// How many messages go in one request; `None`: each has its own.
+    pub batch: Option<batch::Config>,
 }
 
 /// Sends the attempts of one endpoint, over connections that no other endpoint shares.
@@ -109,6 +114,13 @@ struct Inner {
     timeout: Duration,
     /// How many connections were begun so far: an attempt that began none used an old one.
     connects: Arc<AtomicU64>,
+}
+
+/// What a request is made of.
+#[derive(Clone, Copy)]
+enum Messages<'m> {
+    One(&'m Delivery),
+    Several(&'m [&'m Delivery]),
 }
 
 /// Why there is no whole answer.
@@ -168,7 +180,14 @@ impl Endpoint {
             idempotency: idempotency::Config::default(),
             guard: guard::Config::default(),
             proxy: None,
+            batch: None,
         }
+    }
+
+    /// How many messages may be in flight at once from one relay.
+    pub fn messages(&self) -> usize {
+        let each = self.batch.as_ref().map_or(1, |batch| batch.messages);
+        self.concurrency.saturating_mul(each)
     }
 
     /// Whether any of its connections has TLS.
@@ -227,6 +246,9 @@ impl Client {
             message,
         };
         guard::literals(endpoint).map_err(wrong)?;
+        if let Some((key, message)) = batch::refusal(endpoint) {
+            return Err(wrong(format!("{key}: {message}")));
+        }
         let connects = Arc::new(AtomicU64::new(0));
         Ok(Client(Arc::new(Inner {
             http: connection::pool(endpoint, &connects, lookup).map_err(wrong)?,
@@ -246,23 +268,42 @@ impl Client {
     /// any byte of its answer, on a connection that was used before, is sent once more at once: same key, same attempt,
     /// same deadline.
     pub async fn attempt(&self, delivery: &Delivery) -> Outcome {
-        let started = Instant::now();
         let mut answer = Answer::default();
-        let whole = timeout(self.0.timeout, self.0.deliver(delivery, &mut answer)).await;
+        self.0.attempt(Messages::One(delivery), &mut answer).await
+    }
+
+    /// The same for several messages of one lane in one request.
+    pub async fn attempt_batch(&self, deliveries: &[&Delivery]) -> Answered {
+        let mut answer = Answer {
+            results: true,
+            ..Answer::default()
+        };
+        let messages = Messages::Several(deliveries);
+        let whole = self.0.attempt(messages, &mut answer).await;
+        batch::answered(whole, &answer, deliveries)
+    }
+}
+
+// === impl Inner ===
+
+impl Inner {
+    async fn attempt(&self, messages: Messages<'_>, answer: &mut Answer) -> Outcome {
+        let started = Instant::now();
+        let whole = timeout(self.timeout, self.deliver(messages, answer)).await;
         let (class, error) = match whole {
             Ok(Ok(())) => answer.whole(),
             Ok(Err(Fault::Unsendable(reason))) => {
                 (Class::Unsendable, Some(classify::line(&reason)))
             }
             Ok(Err(Fault::Broken(error))) => {
-                let (class, error) = answer.broken(error, self.0.proxied);
-                (class, error.map(|text| self.0.tls.explain(class, text)))
+                let (class, error) = answer.broken(error, self.proxied);
+                (class, error.map(|text| self.tls.explain(class, text)))
             }
             Ok(Err(Fault::Token(failure))) => answer.refused(
                 failure.class,
-                &self.0.tls.explain(failure.class, failure.text),
+                &self.tls.explain(failure.class, failure.text),
             ),
-            Err(_elapsed) => answer.late(self.0.timeout),
+            Err(_elapsed) => answer.late(self.timeout),
         };
         Outcome {
             class,
@@ -273,13 +314,12 @@ impl Client {
             duration: started.elapsed(),
         }
     }
-}
 
-// === impl Inner ===
-
-impl Inner {
-    async fn deliver(&self, delivery: &Delivery, answer: &mut Answer) -> Result<(), Fault> {
-        let prepared = self.maker.prepare(delivery).await;
+    async fn deliver(&self, messages: Messages<'_>, answer: &mut Answer) -> Result<(), Fault> {
+        let prepared = match messages {
+            Messages::One(delivery) => self.maker.prepare(delivery).await,
+            Messages::Several(deliveries) => self.maker.prepare_batch(deliveries).await,
+        };
         let prepared = prepared.map_err(Fault::Unsendable)?;
         answer.awaits_token = self.auth.asks();
         let authorization = self.auth.authorization(&self.http.current()).await;
@@ -297,7 +337,10 @@ impl Inner {
         let Some(other) = other.map_err(Fault::Token)? else {
             return Ok(());
         };
-        *answer = Answer::default();
+        *answer = Answer {
+            results: answer.results,
+            ..Answer::default()
+        };
         self.exchange_again(&prepared, &other, answer)
             .await
             .map_err(Fault::Broken)
@@ -334,6 +377,7 @@ impl Inner {
         let length = response.content_length();
         // A body that says it is longer takes its connection with it in any case.
         let enough = match length {
+            _ if answer.has_results() => RESULTS,
             Some(length) if length > DRAIN as u64 => EXCERPT,
             Some(_) | None => DRAIN,
         };
@@ -347,6 +391,7 @@ impl Inner {
             read += chunk.len();
             answer.keep(&chunk);
         }
+        answer.cut = read > enough;
         Ok(())
     }
 }

@@ -49,6 +49,19 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
             show(endpoint.timeout),
             show(endpoint.connect_timeout)
         );
+        if let Some(batch) = &endpoint.batch {
+            say!(
+                "  batches of up to {} messages and {} bytes of payload in one request",
+                batch.messages,
+                batch.bytes
+            );
+            if batch.messages > config.relay.batch {
+                say!(
+                    "  warning: no batch has more than {} messages, for a claim brings no more (relay.batch)",
+                    config.relay.batch
+                );
+            }
+        }
         let window = endpoint.retry.window();
         say!(
             "  retries: up to {} attempts over {} (on average {}){}",

@@ -1,6 +1,7 @@
 //! The tables of the file, one function each: every key, its default and its range stand here and nowhere else.
 
 mod auth;
+mod batch;
 mod format;
 mod guard;
 mod proxy;
@@ -186,6 +187,7 @@ fn endpoint(
         sign: sending::sign(section),
         idempotency,
         tls: tls::tls(section, name.is_some()),
+        batch: batch::batch(section),
         proxy: proxy::proxy(section, guard.is_on()),
         guard,
         auth,
@@ -196,6 +198,7 @@ fn endpoint(
     tls::check(section, &endpoint);
     guard::check(section, &endpoint);
     proxy::check(section, &endpoint);
+    batch::check(section, &endpoint);
     Some(endpoint)
 }
 

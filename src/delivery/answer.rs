@@ -7,7 +7,7 @@ use reqwest::{
     header::{DATE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER},
 };
 
-use super::{EXCERPT, classify};
+use super::{EXCERPT, batch::RESULTS, classify};
 use crate::message::Class;
 
 /// What has been seen of an answer so far. It outlives the request, so that a deadline does not take it away.
@@ -20,7 +20,12 @@ pub(super) struct Answer {
     pub(super) awaits_token: bool,
     /// How many bytes its body said to have, where it ended before.
     pub(super) promised: Option<u64>,
-    /// Up to three bytes longer than [`EXCERPT`], so that a character that crosses the limit is seen whole.
+    /// Whether its body may have results for the messages of a batch: then that much of it is kept.
+    pub(super) results: bool,
+    /// More of its body came than is read.
+    pub(super) cut: bool,
+    /// Up to three bytes longer than [`EXCERPT`], so that a character that crosses the limit is seen whole; or all that
+    /// may be read of results.
     pub(super) body: Vec<u8>,
 }
 
@@ -44,8 +49,17 @@ impl Answer {
 
     /// The next bytes of its body, as far as they are kept.
     pub(super) fn keep(&mut self, chunk: &[u8]) {
-        let room = (EXCERPT + 3 - self.body.len()).min(chunk.len());
+        let most = match self.has_results() {
+            true => RESULTS,
+            false => EXCERPT + 3,
+        };
+        let room = (most - self.body.len()).min(chunk.len());
         self.body.extend_from_slice(&chunk[..room]);
+    }
+
+    /// Whether its body is to be read for results.
+    pub(super) fn has_results(&self) -> bool {
+        self.results && self.status.is_some_and(|status| status.is_success())
     }
 
     /// All that came of the answer is there.
@@ -94,11 +108,7 @@ impl Answer {
     /// Its first line, as an error shows it.
     pub(super) fn first_line(&self) -> Option<String> {
         let status = self.status?;
-        let mut line = format!("HTTP {}", status.as_u16());
-        if let Some(reason) = status.canonical_reason() {
-            line.push(' ');
-            line.push_str(reason);
-        }
+        let mut line = status_line(status.as_u16());
         if let Some(location) = &self.location {
             line.push_str(", Location: ");
             line.push_str(location);
@@ -112,6 +122,15 @@ impl Answer {
     }
 }
 
+/// A status with its name, if it has one.
+pub(super) fn status_line(status: u16) -> String {
+    let known = StatusCode::from_u16(status).ok();
+    match known.and_then(|status| status.canonical_reason()) {
+        Some(reason) => format!("HTTP {status} {reason}"),
+        None => format!("HTTP {status}"),
+    }
+}
+
 /// What can be stored of a body: valid UTF-8 without NUL, cut at [`EXCERPT`] bytes on a character boundary.
 ///
 /// A replacement is never shorter than what it stands for. So what a cut in the middle of a character leaves behind,
@@ -120,6 +139,7 @@ pub(super) fn excerpt(body: &[u8]) -> Option<String> {
     if body.is_empty() {
         return None;
     }
+    let body = &body[..body.len().min(EXCERPT + 3)];
     let mut text = String::from_utf8_lossy(body).replace('\0', "\u{FFFD}");
     text.truncate(text.floor_char_boundary(EXCERPT));
     Some(text)

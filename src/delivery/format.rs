@@ -4,6 +4,8 @@
 //! beside the bytes or around them.
 
 mod cloudevents;
+mod items;
+mod json;
 
 use std::path::PathBuf;
 
@@ -13,7 +15,7 @@ use reqwest::{
     header::{CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue},
 };
 
-use super::{auth, file::Watched, headers};
+use super::{auth, file::Watched, headers, idempotency};
 use crate::message::Delivery;
 
 /// How an endpoint's requests look.
@@ -107,6 +109,25 @@ impl Shape {
                 Ok(stored())
             }
             Shape::Structured { source } => cloudevents::wrap(headers, delivery, source),
+        }
+    }
+
+    /// The body of a request with several messages, and the header that says what it is. `idempotency` says whether the
+    /// messages show their keys.
+    pub(super) fn batch(
+        &self,
+        headers: &mut HeaderMap,
+        deliveries: &[&Delivery],
+        idempotency: &idempotency::Config,
+    ) -> Result<Bytes, String> {
+        let key = |delivery: &Delivery| idempotency.in_body(delivery);
+        match self {
+            Shape::Raw => Ok(items::batch(headers, deliveries, key)),
+            // An endpoint that is set up so is refused; this is the second wall.
+            Shape::Binary { .. } => Err("binary CloudEvents know no batches".into()),
+            Shape::Structured { source } => {
+                Ok(cloudevents::batch(headers, deliveries, source, key))
+            }
         }
     }
 }

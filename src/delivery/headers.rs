@@ -17,6 +17,7 @@ const TOPIC: HeaderName = HeaderName::from_static("outbox-topic");
 const KEY: HeaderName = HeaderName::from_static("outbox-key");
 const TYPE: HeaderName = HeaderName::from_static("outbox-type");
 const ATTEMPT: HeaderName = HeaderName::from_static("outbox-attempt");
+const BATCH: HeaderName = HeaderName::from_static("outbox-batch");
 const CREATED_AT: HeaderName = HeaderName::from_static("outbox-created-at");
 
 /// Names and values of a row's own headers together; receivers rarely take more. The table's limit is for the same
@@ -63,6 +64,14 @@ pub(super) fn about(delivery: &Delivery) -> HeaderMap {
     }
     headers.insert(ATTEMPT, delivery.attempt().into());
     headers.insert(CREATED_AT, encoded(&delivery.created_at));
+    headers
+}
+
+/// The headers that say of which topic the messages of a batch are, and how many. All else is said in its items.
+pub(super) fn about_batch(topic: &str, messages: usize) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(TOPIC, encoded(topic));
+    headers.insert(BATCH, messages.into());
     headers
 }
 

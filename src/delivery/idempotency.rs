@@ -61,6 +61,7 @@ pub(super) fn key(delivery: &Delivery) -> Uuid {
 }
 
 impl Config {
+    /// Adds the header to the request of one message.
     pub(super) fn add(&self, headers: &mut HeaderMap, delivery: &Delivery) {
         let id = key(delivery).hyphenated();
         // A UUID needs no escapes.
@@ -71,6 +72,14 @@ impl Config {
         };
         let value = HeaderValue::try_from(value).expect("a UUID, in quotes or not");
         headers.insert(self.header.clone(), value);
+    }
+
+    /// The key where it stands in a body, so without the forms of a header; `None` where the receiver is not told.
+    pub(super) fn in_body(&self, delivery: &Delivery) -> Option<Uuid> {
+        match self.format {
+            Format::String | Format::Bare => Some(key(delivery)),
+            Format::None => None,
+        }
     }
 
     /// What the receiver forgets too early for retries that may go on for `longest`.

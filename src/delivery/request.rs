@@ -8,10 +8,12 @@ use reqwest::{
     RequestBuilder, Url,
     header::{AUTHORIZATION, CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue},
 };
+use uuid::Uuid;
 
 use super::{
     Endpoint,
     auth::{self, Authorization},
+    batch,
     body::body,
     format::{self, Secrets},
     gzip, headers, idempotency,
@@ -33,8 +35,8 @@ pub(super) struct Maker {
 
 /// A request but for what depends on the moment.
 pub(super) struct Prepared {
-    /// The message's id.
-    id: String,
+    /// The message's id, or that of the batch.
+    id: Uuid,
     url: Url,
     headers: HeaderMap,
     body: Bytes,
@@ -65,10 +67,34 @@ impl Maker {
     pub(super) async fn prepare(&self, delivery: &Delivery) -> Result<Prepared, String> {
         let mut headers = headers::about(delivery);
         self.idempotency.add(&mut headers, delivery);
-        let mut body = self.format.shape.body(&mut headers, delivery)?;
+        let body = self.format.shape.body(&mut headers, delivery)?;
         headers::add_own(&mut headers, &delivery.headers, &self.taken)?;
         headers.extend(self.format.headers.iter().cloned());
         let url = self.target.of(delivery)?;
+        Ok(self.finish(delivery.id, url, headers, body).await)
+    }
+
+    /// What is sent for several rows of one lane. Their own headers are in their items, so none can be in the way.
+    pub(super) async fn prepare_batch(&self, deliveries: &[&Delivery]) -> Result<Prepared, String> {
+        let [first, ..] = deliveries else {
+            return Err("a batch has at least one message".into());
+        };
+        let mut headers = headers::about_batch(&first.topic, deliveries.len());
+        let shape = &self.format.shape;
+        let body = shape.batch(&mut headers, deliveries, &self.idempotency)?;
+        headers.extend(self.format.headers.iter().cloned());
+        let url = self.target.of(first)?;
+        let id = batch::id(deliveries);
+        Ok(self.finish(id, url, headers, body).await)
+    }
+
+    async fn finish(
+        &self,
+        id: Uuid,
+        url: Url,
+        mut headers: HeaderMap,
+        mut body: Bytes,
+    ) -> Prepared {
         // Before the signature, which is of the bytes as they are sent.
         if self.format.compresses(&headers, &body)
             && let Some(smaller) = gzip::compressed(body.clone()).await
@@ -76,12 +102,12 @@ impl Maker {
             headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             body = smaller;
         }
-        Ok(Prepared {
-            id: delivery.id.hyphenated().to_string(),
+        Prepared {
+            id,
             url,
             headers,
             body,
-        })
+        }
     }
 
     /// The request as it goes out now.
@@ -96,7 +122,8 @@ impl Maker {
         if let Some(value) = &authorization.value {
             headers.insert(AUTHORIZATION, value.clone());
         }
-        self.signer.sign(&mut headers, &prepared.id, &prepared.body);
+        let id = prepared.id.hyphenated().to_string();
+        self.signer.sign(&mut headers, &id, &prepared.body);
         http.request(self.format.method.clone(), prepared.url.clone())
             .headers(headers)
             .body(body(prepared.body.clone()))

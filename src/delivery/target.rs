@@ -72,6 +72,17 @@ impl Target {
     }
 }
 
+/// The fields that a URL has.
+pub(super) fn fields(url: &Url) -> Vec<&'static str> {
+    let parts = [url.path(), url.query().unwrap_or_default()];
+    let pieces = parts.into_iter().flat_map(pieces);
+    let field = |piece| match piece {
+        Piece::Text(_) => None,
+        Piece::Field(field) => Some(field),
+    };
+    pieces.filter_map(field).collect()
+}
+
 /// A request's first line, for people: with the fields as they stand in the configuration, and without the query.
 pub(super) fn show(method: &Method, url: &Url) -> String {
     // What follows the path is often a secret, and this may be the log of a deployment.

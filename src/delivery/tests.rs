@@ -1,6 +1,7 @@
 //! The client against servers that misbehave: plain sockets, since no HTTP library would send what these do.
 
 mod answers;
+mod batches;
 mod credentials;
 mod failures;
 mod formats;

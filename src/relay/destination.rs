@@ -4,6 +4,7 @@
 //! one that changed sends what it claims from now on in the new way; one that is gone is parked until it holds nothing.
 //! What was claimed for the latter two and is not yet on its way is given back.
 
+mod batch;
 mod task;
 
 use std::{
@@ -247,7 +248,7 @@ impl Destination {
             paused: false,
             closed_since: None,
             saturated: now,
-            bearing: Bearing::new(endpoint.limits.clone(), endpoint.concurrency, now),
+            bearing: Bearing::new(endpoint.limits.clone(), endpoint.messages(), now),
             endpoint: endpoint.clone(),
         }
     }
@@ -263,9 +264,9 @@ impl Destination {
         self.client = client.clone();
         // The old requests keep their slots, so old and new ones together are never more than the endpoint may get.
         resize(&self.slots, before.concurrency, endpoint.concurrency, tasks);
-        if before.limits != endpoint.limits || before.concurrency != endpoint.concurrency {
+        if before.limits != endpoint.limits || before.messages() != endpoint.messages() {
             let now = Instant::now();
-            self.bearing = Bearing::new(endpoint.limits.clone(), endpoint.concurrency, now);
+            self.bearing = Bearing::new(endpoint.limits.clone(), endpoint.messages(), now);
         }
     }
 
@@ -281,7 +282,7 @@ impl Destination {
         } else {
             PREFETCH
         };
-        let capacity = self.endpoint.concurrency * (1 + prefetch);
+        let capacity = self.endpoint.messages() * (1 + prefetch);
         let free = capacity.saturating_sub(self.held);
         let bytes = self.budget.saturating_sub(self.bytes);
         let worth = free * 4 >= capacity && bytes * 4 >= self.budget;
@@ -292,7 +293,7 @@ impl Destination {
         (messages > 0 && (self.held == 0 || worth)).then_some((messages, bytes))
     }
 
-    /// Starts a task for each delivery, or for all of one key; they come in the order of `seq`.
+    /// Starts a task for each delivery, or for all of one key, or for each batch; they come in the order of `seq`.
     pub(super) fn start(
         &mut self,
         deliveries: Vec<Delivery>,
@@ -301,30 +302,27 @@ impl Destination {
         tasks: &mut JoinSet<()>,
     ) {
         let loaded = Instant::now();
-        let mut chains: Vec<VecDeque<Finished>> = Vec::with_capacity(deliveries.len());
-        let mut by_key = HashMap::new();
-        for delivery in deliveries {
+        let take = |delivery: Delivery| {
             self.held += 1;
             self.bytes += size(&delivery);
-            let key = delivery.key.clone().filter(|_| order.is_by_key());
-            let endpoint = self.name.clone();
-            let finished = Finished {
-                endpoint,
+            Finished {
+                endpoint: self.name.clone(),
                 policy: self.endpoint.clone(),
                 delivery,
                 loaded,
                 started: None,
                 outcome: None,
-            };
-            let chain = key.map_or(chains.len(), |key| {
-                *by_key.entry(key).or_insert(chains.len())
-            });
-            match chains.get_mut(chain) {
-                Some(chain) => chain.push_back(finished),
-                None => chains.push(VecDeque::from([finished])),
+                heard: self.endpoint.batch.as_ref().map(|_| Vec::new()),
             }
-        }
-        for left in chains {
+        };
+        let messages = deliveries.into_iter().map(take);
+        let batch = self.endpoint.batch.clone();
+        let lists = match &batch {
+            // A claim for an endpoint with batches has no key twice.
+            Some(batch) => batch::cut(messages.collect(), batch),
+            None => chains(messages, order),
+        };
+        for left in lists {
             let ticket = Ticket {
                 finished: desk.finished.clone(),
                 left,
@@ -336,7 +334,10 @@ impl Destination {
                 slots: self.slots.clone(),
                 gate: self.gate.subscribe(),
             };
-            tasks.spawn(way.deliver(ticket, desk.clone()));
+            match batch {
+                Some(_) => tasks.spawn(way.deliver_batch(ticket, desk.clone())),
+                None => tasks.spawn(way.deliver(ticket, desk.clone())),
+            };
         }
     }
 
@@ -379,6 +380,25 @@ impl Destination {
         self.held = self.held.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(size(delivery));
     }
+}
+
+/// Each message by itself, or behind those before it under its key.
+fn chains(messages: impl Iterator<Item = Finished>, order: Order) -> Vec<VecDeque<Finished>> {
+    let mut chains: Vec<VecDeque<Finished>> = Vec::with_capacity(messages.size_hint().0);
+    let mut by_key = HashMap::new();
+    for message in messages {
+        let key = message.delivery.key.clone();
+        let chain = key
+            .filter(|_| order.is_by_key())
+            .map_or(chains.len(), |key| {
+                *by_key.entry(key).or_insert(chains.len())
+            });
+        match chains.get_mut(chain) {
+            Some(chain) => chain.push_back(message),
+            None => chains.push(VecDeque::from([message])),
+        }
+    }
+    chains
 }
 
 fn size(delivery: &Delivery) -> usize {

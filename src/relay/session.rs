@@ -250,12 +250,14 @@ impl<'a> Session<'a> {
             return Ok(());
         };
         let order = self.destinations.order(lane);
-        let shared = self
-            .destinations
-            .get(&name)
-            .map(|to| to.bearing.shared())
-            .unwrap_or_default();
         let limit = messages.clamp(1, self.plan.config.batch);
+        let to = self.destinations.get(&name);
+        // Of a batch each message may fail by itself, and what is behind it under its key must not have been sent.
+        let chain = match to.is_some_and(|to| to.endpoint.batch.is_some()) {
+            true => 1,
+            false => CHAIN,
+        };
+        let shared = to.map(|to| to.bearing.shared()).unwrap_or_default();
         let Start {
             floors,
             sweep,
@@ -268,7 +270,7 @@ impl<'a> Session<'a> {
             hold: order.holds(),
             limit: i32::try_from(limit).unwrap_or(i32::MAX),
             bytes: i64::try_from(bytes).unwrap_or(i64::MAX),
-            chain: CHAIN,
+            chain,
             floors,
             open_keys: &open_keys,
             shared,

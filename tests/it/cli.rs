@@ -193,6 +193,7 @@ async fn check_says_what_each_endpoint_will_do() {
         retry = { base = \"1s\", factor = 2, cap = \"10s\", max_attempts = 6 }\n\
         [[endpoints]]\nname = \"idle\"\nurl = \"http://127.0.0.1:9/\"\n\
         retry = { base = \"1h\", cap = \"1h\", max_age = \"3h\" }\n\
+        batch = { messages = 500, bytes = \"2KiB\" }\n\
         [[routes]]\ntopic = \"**\"\nto = [\"shop\"]\n\
         [[routes]]\ntopic = \"order.*\"\nto = [\"shop\"]\n";
     let path = directory.write("relay.toml", text);
@@ -203,6 +204,8 @@ async fn check_says_what_each_endpoint_will_do() {
         "retries: up to 6 attempts over 25s",
         "the delay reaches its cap of 10s after attempt 5",
         "warning: a request may take 10s, at shutdown it is given 5s only",
+        "batches of up to 500 messages and 2048 bytes of payload in one request",
+        "warning: no batch has more than 200 messages, for a claim brings no more (relay.batch)",
         "max_age = 3h ends it before max_attempts = 20 is reached",
         "warning: no route leads to it",
         "warning: relay.concurrency = 64 leaves nothing beside endpoint idle (concurrency = 64)",

@@ -14,7 +14,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use outbox_relay::{
     delivery::{
-        Client, Endpoint,
+        Client, Endpoint, batch,
         format::Shape,
         idempotency::{self, Format},
         sign::{self, Secret},
@@ -274,4 +274,44 @@ async fn events_are_read_by_the_sdk() {
         wrong.body = Bytes::from_static(br#"{"specversion":"1.0","id":"1","type":"t"}"#);
         assert!(judge("cloudevent", &wrong, &json!({})).is_err());
     }
+}
+
+#[tokio::test]
+async fn batches_of_events_are_read_by_the_sdk() {
+    let receiver = Receiver::start(|_| Reply::status(204)).unwrap();
+    let mut endpoint = Endpoint::new("test", receiver.url("/").parse().unwrap());
+    let source = "/shop?a=%20b".to_owned();
+    endpoint.format.shape = Shape::Structured { source };
+    endpoint.batch = Some(batch::Config::default());
+    endpoint.sign = signed(&[SECRET]);
+    let mut first = delivery(br#"{"n": 50755254975729665, "s": "\u00e4"}"#);
+    first.headers = vec![("traceparent".into(), TRACEPARENT.into())];
+    let second = Delivery {
+        id: Uuid::from_u128(2),
+        content_type: Some("application/octet-stream".into()),
+        ..delivery(b"\x00\xff")
+    };
+    let client = Client::new(&endpoint).unwrap();
+    let answered = client.attempt_batch(&[&first, &second]).await;
+    assert_eq!(answered.whole.class, Class::Success);
+    let request = receiver.requests().remove(0);
+
+    let events = judge("cloudevents_batch", &request, &json!({})).unwrap();
+    assert_eq!(events.as_array().unwrap().len(), 2);
+    let mut attributes = attributes();
+    attributes["idempotencykey"] = json!(first.id.to_string());
+    assert_eq!(events[0]["attributes"], attributes);
+    let data = json!({ "n": 50_755_254_975_729_665_u64, "s": "ä" });
+    assert_eq!(events[0]["data"], data);
+    assert_eq!(
+        events[1]["attributes"]["idempotencykey"],
+        second.id.to_string()
+    );
+    assert_eq!(events[1]["data"], json!({ "base64": "AP8=" }));
+    let secret = json!({ "secret": SECRET });
+    assert_eq!(judge("webhook", &request, &secret), Ok(json!(true)));
+
+    let mut wrong = request;
+    wrong.body = Bytes::from_static(br#"[{"specversion":"1.0","id":"1","type":"t"}]"#);
+    assert!(judge("cloudevents_batch", &wrong, &json!({})).is_err());
 }

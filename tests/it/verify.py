@@ -52,7 +52,21 @@ def cloudevent():
     """The event in either mode, found out by the library."""
     from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 
-    event = from_http_event(HTTPMessage(headers=headers, body=body))
+    return told(from_http_event(HTTPMessage(headers=headers, body=body)))
+
+
+def cloudevents_batch():
+    """The events of a batch. The library reads single ones only, so the array is taken apart here."""
+    from cloudevents.core.formats.json import JSONFormat
+
+    assert headers["content-type"].split(";")[0] == "application/cloudevents-batch+json", "not a batch"
+    events = json.loads(body)
+    assert isinstance(events, list), "not an array"
+    return [told(JSONFormat().read(None, json.dumps(event))) for event in events]
+
+
+def told(event):
+    """What an event holds, as JSON."""
     data = event.get_data()
     if isinstance(data, (bytes, bytearray)):
         data = {"base64": base64.b64encode(data).decode()}
@@ -60,5 +74,5 @@ def cloudevent():
     return {"attributes": attributes, "data": data}
 
 
-checks = {check.__name__: check for check in (webhook, webhook_public, structured_field, cloudevent)}
+checks = {check.__name__: check for check in (webhook, webhook_public, structured_field, cloudevent, cloudevents_batch)}
 json.dump(checks[given["check"]](), sys.stdout)

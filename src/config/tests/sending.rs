@@ -397,3 +397,76 @@ fn a_proxy_can_stand_between() {
     let problems = billing(guarded, proxy, &[]).unwrap_err();
     assert_eq!(problems.list[0].key, "defaults.proxy");
 }
+
+#[test]
+fn batches_are_inherited_key_by_key_and_put_off() {
+    let batch = |keys: &str, defaults: &str, variables: &[(&str, &str)]| {
+        let batch = billing(keys, defaults, variables).unwrap().batch;
+        batch.map(|batch| (batch.messages, batch.bytes))
+    };
+    let mib = 1 << 20;
+    let defaults = "batch = { messages = 20, bytes = \"4KiB\" }";
+    for (keys, defaults, want) in [
+        ("", "", None),
+        ("batch = {}", "", Some((100, mib))),
+        ("batch.messages = 2", "", Some((2, mib))),
+        ("", defaults, Some((20, 4096))),
+        ("batch.messages = 1000", defaults, Some((1000, 4096))),
+        ("batch = \"none\"", defaults, None),
+        ("batch = \"none\"", "", None),
+        ("batch = {}", "batch = \"none\"", Some((100, mib))),
+        ("", "batch = \"none\"", None),
+    ] {
+        assert_eq!(batch(keys, defaults, &[]), want, "{keys} | {defaults}");
+    }
+    let messages = ("OUTBOX__ENDPOINTS__BILLING__BATCH__MESSAGES", "7");
+    assert_eq!(batch("", "", &[messages]), Some((7, mib)));
+    let none = ("OUTBOX__ENDPOINTS__BILLING__BATCH", "none");
+    assert_eq!(batch("", defaults, &[none]), None);
+    let url = (
+        "OUTBOX__ENDPOINTS__BILLING__URL",
+        "http://h/{topic}?t={topic}",
+    );
+    assert_eq!(batch("batch = {}", "", &[url]), Some((100, mib)));
+
+    let digest = |keys: &str| {
+        let text = SMALLEST.replace("[[routes]]", &format!("{keys}\n[[routes]]"));
+        read(&text, &[DATABASE]).unwrap().digest
+    };
+    assert_ne!(digest(""), digest("batch = {}"));
+    assert_ne!(digest("batch.messages = 7"), digest("batch = {}"));
+    assert_eq!(digest("batch.messages = 100"), digest("batch = {}"));
+}
+
+const BATCHES: &str = r#"
+batch = 100 => line 8, endpoints[0].batch: expected a table such as { messages = 100, bytes = "1MiB" }, or "none", found the number 100
+batch = "all" => line 8, endpoints[0].batch: expected a table such as { messages = 100, bytes = "1MiB" }, or "none", found "all"
+batch.messages = 1 => endpoints[0].batch.messages: must be from 2 to 1000, found 1
+batch.messages = 1001 => must be from 2 to 1000, found 1001
+batch.bytes = "1B" => endpoints[0].batch.bytes: must be from 1KiB to 64MiB, found "1B"
+batch.size = 5 => endpoints[0].batch.size: unknown key; known here: bytes, messages
+format = "cloudevents-binary" ; source = "/" ; batch = {} => line 8, endpoints[0].format: can't be cloudevents-binary beside batch
+"#;
+
+#[test]
+fn what_is_wrong_with_batches_is_said() {
+    each_is_wrong(BATCHES);
+    for url in [
+        "http://h/{topic}/{key}",
+        "http://h/?i={id}",
+        "http://h/{type}",
+    ] {
+        let variable = ("OUTBOX__ENDPOINTS__BILLING__URL", url);
+        let problems = billing("batch = {}", "", &[variable]).unwrap_err();
+        let shown = problems.to_string();
+        let want = "environment OUTBOX__ENDPOINTS__BILLING__URL: can't have {";
+        assert!(shown.contains(want), "{shown}");
+        assert_eq!(problems.list.len(), 1, "{shown}");
+    }
+    let defaults = "batch = {} ; format = \"cloudevents-binary\" ; source = \"/\"";
+    let problems = billing("", defaults, &[]).unwrap_err().to_string();
+    assert!(problems.contains("defaults.format: can't be"), "{problems}");
+    // What is inherited and not used is no mistake.
+    assert!(billing("batch = \"none\"", defaults, &[]).is_ok());
+    assert!(billing("format = \"raw\"", defaults, &[]).is_ok());
+}

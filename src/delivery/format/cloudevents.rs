@@ -1,4 +1,4 @@
-//! CloudEvents 1.0 over HTTP, in binary and structured mode: pure.
+//! CloudEvents 1.0 over HTTP, in binary, structured and batched mode: pure.
 //!
 //! | attribute | of a row |
 //! |---|---|
@@ -9,16 +9,16 @@
 //! | `traceparent`, `tracestate` | the headers of that name: the context of the event, not of the attempt |
 //!
 //! In binary mode a row may add attributes of its own as headers `ce-…`. In structured mode it may not: SDKs take a request
-//! with such a header for one in binary mode.
+//! with such a header for one in binary mode. In a batch no header is a row's; its key stands in `idempotencykey`.
 //!
 //! JSON is put into the structured form byte for byte, since to parse it would change numbers and drop members that come
 //! twice. What is not JSON goes in as base64.
 
-use base64::{Engine, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use serde_json::value::RawValue;
+use uuid::Uuid;
 
+use super::json::{self, Object};
 use crate::{delivery::headers::encoded, message::Delivery};
 
 const SPECVERSION: HeaderName = HeaderName::from_static("ce-specversion");
@@ -51,6 +51,9 @@ pub(super) const NAMES: [HeaderName; 11] = [
 
 const PREFIX: &str = "ce-";
 
+/// Our extension, in batches only: there no header can hold the key.
+const IDEMPOTENCYKEY: &str = "idempotencykey";
+
 /// Adds the attributes as headers.
 pub(super) fn add(headers: &mut HeaderMap, delivery: &Delivery, source: &str) {
     for (name, value) in attributes(delivery, source) {
@@ -74,29 +77,56 @@ pub(super) fn wrap(
         CONTENT_TYPE,
         HeaderValue::from_static("application/cloudevents+json; charset=UTF-8"),
     );
-    let stored = delivery.body.as_deref();
-    let mut json = Vec::with_capacity(512 + stored.map_or(0, <[u8]>::len));
-    for (name, value) in attributes(delivery, source) {
-        member(&mut json, &name.as_str()[PREFIX.len()..]);
-        json.extend_from_slice(text(&value).as_bytes());
-    }
-    if let Some(stored) = stored {
-        if let Some(content_type) = &delivery.content_type {
-            member(&mut json, "datacontenttype");
-            json.extend_from_slice(text(content_type).as_bytes());
-        }
-        if is_json(delivery.content_type.as_deref(), stored) {
-            member(&mut json, "data");
-            json.extend_from_slice(stored);
-        } else {
-            member(&mut json, "data_base64");
-            json.push(b'"');
-            json.extend_from_slice(BASE64_STANDARD.encode(stored).as_bytes());
-            json.push(b'"');
-        }
-    }
-    json.push(b'}');
+    let mut json = Vec::with_capacity(room(delivery));
+    write(&mut json, delivery, source, None);
     Ok(json.into())
+}
+
+/// Several events as a JSON array of the same objects; `key` gives each its idempotency key, as an extension.
+///
+/// A row's own headers are no headers of this request, so none of them can change its mode.
+pub(super) fn batch(
+    headers: &mut HeaderMap,
+    deliveries: &[&Delivery],
+    source: &str,
+    key: impl Fn(&Delivery) -> Option<Uuid>,
+) -> Bytes {
+    headers.insert(
+        CONTENT_TYPE,
+        HeaderValue::from_static("application/cloudevents-batch+json; charset=UTF-8"),
+    );
+    let size = deliveries.iter().map(|delivery| room(delivery)).sum();
+    let mut json = Vec::with_capacity(size);
+    json::array(&mut json, deliveries, |json, delivery| {
+        write(json, delivery, source, key(delivery));
+    });
+    json.into()
+}
+
+/// How many bytes an event takes, about.
+fn room(delivery: &Delivery) -> usize {
+    512 + delivery.body.as_ref().map_or(0, Bytes::len)
+}
+
+fn write(json: &mut Vec<u8>, delivery: &Delivery, source: &str, key: Option<Uuid>) {
+    let mut object = Object::new(json);
+    for (name, value) in attributes(delivery, source) {
+        object.text(&name.as_str()[PREFIX.len()..], &value);
+    }
+    if let Some(key) = key {
+        object.text(IDEMPOTENCYKEY, &key.hyphenated().to_string());
+    }
+    if let Some(stored) = delivery.body.as_deref() {
+        if let Some(content_type) = &delivery.content_type {
+            object.text("datacontenttype", content_type);
+        }
+        if json::is_json(delivery.content_type.as_deref(), stored) {
+            object.json("data", stored);
+        } else {
+            object.base64("data_base64", stored);
+        }
+    }
+    object.end();
 }
 
 fn attributes(delivery: &Delivery, source: &str) -> Vec<(HeaderName, String)> {
@@ -145,26 +175,6 @@ fn is_traceparent(text: &str) -> bool {
         && hex(span, 16)
         && !zero(span)
         && hex(flags, 2)
-}
-
-/// Whether the stored bytes are what their type says.
-fn is_json(content_type: Option<&str>, stored: &[u8]) -> bool {
-    let kind = content_type.unwrap_or_default();
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    let subtype = kind.split_once('/').map_or("", |(_, subtype)| subtype);
-    let subtype = subtype.to_ascii_lowercase();
-    (subtype == "json" || subtype.ends_with("+json"))
-        && serde_json::from_slice::<&RawValue>(stored).is_ok()
-}
-
-fn member(json: &mut Vec<u8>, name: &str) {
-    json.push(if json.is_empty() { b'{' } else { b',' });
-    json.extend_from_slice(text(name).as_bytes());
-    json.push(b':');
-}
-
-fn text(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
 }
 
 #[cfg(test)]
@@ -281,6 +291,29 @@ mod tests {
         for (body, content_type, want) in table {
             assert_eq!(end(body, content_type), want);
         }
+    }
+
+    #[test]
+    fn a_batch_is_an_array_of_the_same_events_with_their_keys() {
+        let mut row = full();
+        let single = structured(&row);
+        row.headers.push(("CE-Extra".into(), "1".into()));
+        let bare = delivery(None);
+        let mut headers = HeaderMap::new();
+        let of = |key: fn(&Delivery) -> Option<Uuid>, headers: &mut HeaderMap| {
+            let body = batch(headers, &[&row, &bare], "/shop", key);
+            String::from_utf8(body.into()).unwrap()
+        };
+        let want = format!("[{single},{}]", structured(&bare));
+        assert_eq!(of(|_| None, &mut headers), want);
+        let kind = "application/cloudevents-batch+json; charset=UTF-8";
+        assert_eq!(headers[CONTENT_TYPE], kind);
+
+        let key = Uuid::from_u128(8);
+        let keyed = of(|_| Some(Uuid::from_u128(8)), &mut headers);
+        let member = format!(r#","idempotencykey":"{key}""#);
+        assert_eq!(keyed.matches(&member).count(), 2);
+        assert_eq!(keyed.replace(&member, ""), want);
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! A message that was claimed is a task; so are all messages of one key, where they keep their order. It waits for one of the
 //! endpoint's slots and a place in the relay's total, makes one request, and hands the result to the loop. Whatever ends a task (an answer, the shutdown,
 //! the end of the lease, a reload, a panic), its ticket reports each message exactly once: none under a lease is ever
-//! forgotten while its relay lives. If one of a key fails, those behind it are given back.
+//! forgotten while its relay lives. If one of a key fails, those behind it are given back. Where several messages go in one
+//! request, the task is a batch: see `batch.rs`.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -33,6 +34,16 @@ pub(in crate::relay) struct Finished {
     pub(in crate::relay) started: Option<Instant>,
     /// What came of the request. `None` although one was started: the task was aborted.
     pub(in crate::relay) outcome: Option<Outcome>,
+    /// `None`: it had its request for itself, and its outcome is the request's. In a batch: the requests that it tells of,
+    /// for all that were in them.
+    pub(in crate::relay) heard: Option<Vec<Heard>>,
+}
+
+/// What a request with several messages says of its endpoint.
+#[derive(Debug)]
+pub(in crate::relay) struct Heard {
+    pub(in crate::relay) outcome: Outcome,
+    pub(in crate::relay) started: Instant,
 }
 
 /// What tasks share.
@@ -49,7 +60,7 @@ pub(in crate::relay) struct Desk {
 /// Reports what it still holds when it is dropped, however its task ends.
 pub(super) struct Ticket {
     pub(super) finished: mpsc::UnboundedSender<Finished>,
-    /// The first is the one on its way.
+    /// The first is the one on its way, or the first of a batch.
     pub(super) left: VecDeque<Finished>,
 }
 
@@ -62,30 +73,54 @@ pub(super) struct Way {
     pub(super) gate: watch::Receiver<Instant>,
 }
 
+// === impl Finished ===
+
+impl Finished {
+    /// Whether it must not be sent any more.
+    pub(super) fn has_expired(&self, now: Instant) -> bool {
+        let waited = now.duration_since(self.loaded);
+        self.delivery.expires_in.is_some_and(|left| waited >= left)
+    }
+}
+
 // === impl Way ===
 
 impl Way {
+    /// A slot and a place in the total; `None` as soon as nothing may be started any more.
+    pub(super) async fn places<'p>(
+        &'p self,
+        gate: &mut watch::Receiver<Instant>,
+        stopping: &mut watch::Receiver<bool>,
+        lifeline: &Lifeline,
+        total: &'p Semaphore,
+    ) -> Option<impl Sized + use<'p>> {
+        // Its endpoint's slot first: one that hangs then takes no more of the total than it has slots.
+        let places = async { (self.slots.acquire().await, total.acquire().await) };
+        tokio::select! {
+            biased;
+            _ = stopping.wait_for(|stopping| *stopping) => None,
+            () = lifeline.cut() => None,
+            () = self.retired.cancelled() => None,
+            // It was closed: what has not started is given back.
+            _ = gate.wait_for(|until| *until > Instant::now()) => None,
+            places = places => Some(places),
+        }
+    }
+
+    /// Whether the endpoint is open, and the lease good for another request.
+    pub(super) fn may_start(&self, now: Instant, lifeline: &Lifeline) -> bool {
+        *self.gate.borrow() <= now && lifeline.may_start()
+    }
+
     /// The way of one message, and of those that follow it under its key: a slot, one request, a report.
     pub(super) async fn deliver(self, mut ticket: Ticket, mut desk: Desk) {
         let mut gate = self.gate.clone();
         while let Some(report) = ticket.left.front_mut() {
-            // Its endpoint's slot first: one that hangs then takes no more of the total than it has slots.
-            let places = async { (self.slots.acquire().await, desk.total.acquire().await) };
-            let _places = tokio::select! {
-                biased;
-                _ = desk.stopping.wait_for(|stopping| *stopping) => return,
-                () = desk.lifeline.cut() => return,
-                () = self.retired.cancelled() => return,
-                // It was closed: what has not started is given back.
-                _ = gate.wait_for(|until| *until > Instant::now()) => return,
-                places = places => places,
-            };
+            let stopping = &mut desk.stopping;
+            let places = self.places(&mut gate, stopping, &desk.lifeline, &desk.total);
+            let Some(_places) = places.await else { return };
             let now = Instant::now();
-            let expired = report
-                .delivery
-                .expires_in
-                .is_some_and(|left| now.duration_since(report.loaded) >= left);
-            if expired || *self.gate.borrow() > now || !desk.lifeline.may_start() {
+            if report.has_expired(now) || !self.may_start(now, &desk.lifeline) {
                 return;
             }
             report.started = Some(now);
@@ -108,7 +143,7 @@ impl Way {
 
 impl Ticket {
     /// Hands the first message to the loop.
-    fn report(&mut self, fault: bool) {
+    pub(super) fn report(&mut self, fault: bool) {
         let Some(mut report) = self.left.pop_front() else {
             return;
         };
@@ -135,10 +170,12 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        // A panic was about the first; those behind it were not started.
-        self.report(std::thread::panicking());
-        while !self.left.is_empty() {
-            self.report(false);
+        // A panic was about the first, or about all that went with it; what was not started is given back.
+        let fault = std::thread::panicking();
+        self.report(fault);
+        while let Some(next) = self.left.front() {
+            let fault = fault && next.started.is_some();
+            self.report(fault);
         }
     }
 }

@@ -1,12 +1,15 @@
 //! A delivery has finished: what follows from it, for its message and for its endpoint.
 
+use std::sync::Arc;
+
 use tokio::time::Instant;
 
 use super::{LONGEST_WAIT, PAUSED, Session, log};
 use crate::{
+    delivery::Endpoint,
     limit::Health,
-    message::{Lane, Reason, Settlement},
-    relay::destination::Finished,
+    message::{Lane, Outcome, Reason, Settlement},
+    relay::destination::{Destination, Finished},
     retry::Action,
     store::Settle,
 };
@@ -24,6 +27,7 @@ impl Session<'_> {
             loaded,
             started,
             outcome,
+            heard,
         } = finished;
         destination.release(&delivery);
         let now = Instant::now();
@@ -44,29 +48,19 @@ impl Session<'_> {
         if let Some(outcome) = &outcome {
             log::attempt(&endpoint, &delivery, outcome, &settlement);
         }
-        // What was at another URL before a reload says nothing of what is at this one.
-        let same_place = destination.endpoint.url == policy.url;
-        if let Some(outcome) = outcome.as_ref().filter(|_| same_place) {
-            destination
-                .bearing
-                .count(outcome, started.unwrap_or(now), now);
-            if Health::of(outcome) == Health::Good && outcome.retry_after.is_none() {
-                destination.healthy();
+        match (&heard, &outcome) {
+            (None, Some(outcome)) => {
+                self.hear(&endpoint, &policy, outcome, started.unwrap_or(now));
             }
-            if policy.retry.action(outcome) == Action::Pause {
-                // For all relays with the settle; for this one at once.
-                destination.close(now + PAUSED, true);
-                let answer = outcome.error.clone();
-                let answer = answer.unwrap_or_else(|| outcome.class.to_string());
-                self.gone.insert(endpoint.clone(), answer);
-            }
-            let hint = policy.retry.hint(outcome);
-            if !hint.is_zero() {
-                destination.close(now + hint.min(LONGEST_WAIT), false);
-                self.put_off
-                    .entry(endpoint.clone())
-                    .or_default()
-                    .ask(now + hint);
+            (None, None) => {}
+            (Some(requests), _) => {
+                for request in requests {
+                    self.hear(&endpoint, &policy, &request.outcome, request.started);
+                }
+                // One message's result can ask for this, too; all else in it is that message's affair.
+                if let Some(outcome) = &outcome {
+                    self.pause_for(&endpoint, &policy, outcome);
+                }
             }
         }
         let lane = Lane {
@@ -96,6 +90,48 @@ impl Session<'_> {
             outcome,
             started: started.unwrap_or(now),
         });
+    }
+
+    /// Takes in what a request says of its endpoint.
+    fn hear(&mut self, name: &Arc<str>, policy: &Endpoint, outcome: &Outcome, started: Instant) {
+        let Some(destination) = self.at_same_place(name, policy) else {
+            return;
+        };
+        let now = Instant::now();
+        destination.bearing.count(outcome, started, now);
+        if Health::of(outcome) == Health::Good && outcome.retry_after.is_none() {
+            destination.healthy();
+        }
+        self.pause_for(name, policy, outcome);
+        let hint = policy.retry.hint(outcome);
+        if !hint.is_zero()
+            && let Some(destination) = self.at_same_place(name, policy)
+        {
+            destination.close(now + hint.min(LONGEST_WAIT), false);
+            let put_off = self.put_off.entry(name.clone()).or_default();
+            put_off.ask(now + hint);
+        }
+    }
+
+    /// Pauses an endpoint where its policy says so.
+    fn pause_for(&mut self, name: &Arc<str>, policy: &Endpoint, outcome: &Outcome) {
+        if policy.retry.action(outcome) != Action::Pause {
+            return;
+        }
+        let Some(destination) = self.at_same_place(name, policy) else {
+            return;
+        };
+        // For all relays with the settle; for this one at once.
+        destination.close(Instant::now() + PAUSED, true);
+        let answer = outcome.error.clone();
+        let answer = answer.unwrap_or_else(|| outcome.class.to_string());
+        self.gone.insert(name.clone(), answer);
+    }
+
+    /// What was at another URL before a reload says nothing of what is at this one.
+    fn at_same_place(&mut self, name: &str, policy: &Endpoint) -> Option<&mut Destination> {
+        let destination = self.destinations.get_mut(name)?;
+        (destination.endpoint.url == policy.url).then_some(destination)
     }
 
     pub(super) fn put(&mut self, settle: Settle) {
