@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use crate::retry;
+
 /// A topic pattern: `order.created`, `order.*`, `order.**` or `**`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern(String);
@@ -26,6 +28,9 @@ pub struct Route {
 pub struct Target {
     /// Its name.
     pub endpoint: String,
+    /// How its failed deliveries are tried again, where the route has its own way: the endpoint's with single keys replaced. What
+    /// statuses and errors mean is the endpoint's affair.
+    pub retry: Option<retry::Policy>,
 }
 
 /// In which order the messages of a topic are delivered.
@@ -133,6 +138,7 @@ impl From<&str> for Target {
     fn from(endpoint: &str) -> Target {
         Target {
             endpoint: endpoint.into(),
+            retry: None,
         }
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     message::Class,
     relay,
     retry::{self, Action, Actions, Backoff},
-    route::{OnDead, Order, Pattern, Route, Routes},
+    route::{OnDead, Order, Pattern, Route, Routes, Target},
     store,
 };
 
@@ -122,8 +122,15 @@ pub(crate) fn history(section: &Section<'_>) -> maintenance::Config {
     config
 }
 
-/// The endpoints that are right, and the names of all of them, so that a route to a wrong one is not wrong as well.
-pub(crate) fn endpoints(root: &Section<'_>) -> (Vec<delivery::Endpoint>, Vec<String>) {
+/// An entry of `[[endpoints]]`, right or wrong, as a route sees it.
+pub(crate) struct Entry<'r> {
+    name: String,
+    /// With what it inherits.
+    section: Section<'r>,
+}
+
+/// The endpoints that are right, and the entries of all of them, so that a route to a wrong one is not wrong as well.
+pub(crate) fn endpoints<'r>(root: &Section<'r>) -> (Vec<delivery::Endpoint>, Vec<Entry<'r>>) {
     const NAME: &str = r#"a name such as "billing""#;
     const URL: &str = r#"a URL such as "http://127.0.0.1:9000/hook""#;
     let defaults = root.section("defaults");
@@ -134,12 +141,13 @@ pub(crate) fn endpoints(root: &Section<'_>) -> (Vec<delivery::Endpoint>, Vec<Str
         let message = "no endpoints: at least one [[endpoints]] with a name and a url is needed";
         root.problem("endpoints", message.into());
     }
-    let mut names = Vec::new();
+    let mut names: Vec<Entry<'r>> = Vec::new();
     let mut list = Vec::new();
     for mut entry in entries.into_iter().flatten() {
+        let mut written = None;
         let name = entry.aside().required("name", NAME, |text| {
-            let twice = names.iter().any(|name| name == text);
-            names.push(text.to_owned());
+            let twice = names.iter().any(|entry| entry.name == text);
+            written = Some(text.to_owned());
             let name = endpoint_name(text)?;
             if twice {
                 return Err(format!("there is another endpoint {name:?}"));
@@ -150,7 +158,9 @@ pub(crate) fn endpoints(root: &Section<'_>) -> (Vec<delivery::Endpoint>, Vec<Str
             entry = entry.named("endpoints", name);
         }
         let url = entry.required("url", URL, endpoint_url);
-        list.extend(endpoint(&entry.under(&defaults), name, url));
+        let section = entry.under(&defaults);
+        list.extend(endpoint(&section, name, url));
+        names.extend(written.map(|name| Entry { name, section }));
     }
     (list, names)
 }
@@ -201,7 +211,6 @@ fn endpoint(
 
 fn policy(section: &Section<'_>, actions: Actions) -> retry::Policy {
     let default = retry::Policy::default();
-
     retry::Policy {
         backoff: backoff(section),
         max_attempts: section.count("max_attempts", default.max_attempts, 1..=1000),
@@ -347,39 +356,63 @@ fn backoff(section: &Section<'_>) -> Backoff {
     }
 }
 
-pub(crate) fn routes(root: &Section<'_>, names: &[String]) -> Routes {
+pub(crate) fn routes(root: &Section<'_>, endpoints: &[Entry<'_>]) -> Routes {
     let entries = root.sections("routes");
     if entries.as_ref().is_some_and(Vec::is_empty) {
         let message = "no routes: at least one [[routes]] with topic and to is needed";
         root.problem("routes", message.into());
     }
     let entries = entries.into_iter().flatten();
-    Routes::new(entries.filter_map(|entry| route(&entry, names)).collect())
+    Routes::new(
+        entries
+            .filter_map(|entry| route(&entry, endpoints))
+            .collect(),
+    )
 }
 
-fn route(section: &Section<'_>, names: &[String]) -> Option<Route> {
+fn route(section: &Section<'_>, endpoints: &[Entry<'_>]) -> Option<Route> {
     let topic = section.required("topic", r#"a pattern such as "order.*""#, Pattern::parse);
     let order = order(section);
-    let to = section.required_list("to", r#"a list of one endpoint such as ["billing"]"#)?;
+    let to = section.required_list("to", r#"a list of one endpoint such as ["billing"]"#);
+    let retry = section.section("retry");
+    let known = |name: &String| endpoints.iter().any(|endpoint| endpoint.name == *name);
+    if !to.iter().flatten().any(known) {
+        // For what is wrong there, should there be no endpoint that it stands before.
+        policy(&retry.aside(), Actions::default());
+    }
+    let to = to?;
     let wrong = match to.as_slice() {
         [] => "must name an endpoint".into(),
         // Where there are no endpoints at all, that is the problem.
-        [name] if names.is_empty() || names.contains(name) => {
-            return Some(Route {
-                topic: topic?,
-                to: vec![name.as_str().into()],
-                order,
-            });
+        [name] if endpoints.is_empty() || known(name) => {
+            let to = vec![target(&retry, name, endpoints)];
+            let topic = topic?;
+            return Some(Route { topic, to, order });
         }
         [name] => {
             let name = units::quoted(name);
-            let known: Vec<String> = names.iter().map(|name| units::quoted(name)).collect();
+            let known = endpoints.iter().map(|known| units::quoted(&known.name));
+            let known: Vec<String> = known.collect();
             format!("there is no endpoint {name}, only {}", known.join(", "))
         }
         _ => "a route to several endpoints (fan-out) is not supported yet; name one".into(),
     };
     section.problem("to", wrong);
     None
+}
+
+/// An endpoint of a route, whose `retry` stands before that of the endpoint, key by key.
+fn target(retry: &Section<'_>, name: &str, endpoints: &[Entry<'_>]) -> Target {
+    let own = endpoints.iter().find(|endpoint| endpoint.name == name);
+    let own = own.filter(|_| retry.given());
+    let policy = own.map(|endpoint| {
+        let retry = retry.within(name).under(&endpoint.section.section("retry"));
+        policy(&retry, actions(&endpoint.section.aside()))
+    });
+    Target {
+        endpoint: name.into(),
+        retry: policy,
+    }
 }
 
 fn order(section: &Section<'_>) -> Order {

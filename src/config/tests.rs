@@ -2,6 +2,7 @@
 
 mod mistakes;
 mod policies;
+mod routes;
 mod sending;
 
 use std::{collections::BTreeMap, time::Duration};

@@ -25,6 +25,7 @@ use super::{Plan, bearing::Bearing};
 use crate::{
     delivery::{Client, Endpoint},
     message::{Delivery, Lane},
+    retry,
     route::{Order, Routes},
 };
 
@@ -123,6 +124,14 @@ impl Destinations {
         self.routes
             .of(&lane.topic)
             .map_or(Order::None, |route| route.order)
+    }
+
+    /// How failed deliveries of a lane are tried again, where its route says so and not the endpoint.
+    pub(super) fn retry(&self, lane: &Lane) -> Option<Arc<retry::Policy>> {
+        let name = &self.of(lane)?.name;
+        let mut targets = self.routes.of(&lane.topic)?.to.iter();
+        let target = targets.find(|target| *target.endpoint == **name)?;
+        target.retry.clone().map(Arc::new)
     }
 
     /// The endpoint of a lane, and how many messages and bytes a claim may take for it; `None` if that is not worth it.
@@ -225,11 +234,12 @@ impl Destination {
         (messages > 0 && (self.held == 0 || worth)).then_some((messages, bytes))
     }
 
-    /// Starts a task for each delivery, or for all of one key; they come in the order of `seq`.
+    /// Starts a task for each delivery, or for all of one key; they come in the order of `seq`. `retry` is their route's.
     pub(super) fn start(
         &mut self,
         deliveries: Vec<Delivery>,
         order: Order,
+        retry: Option<&Arc<retry::Policy>>,
         desk: &Desk,
         tasks: &mut JoinSet<()>,
     ) {
@@ -244,6 +254,7 @@ impl Destination {
             let finished = Finished {
                 endpoint,
                 policy: self.endpoint.clone(),
+                retry: retry.cloned(),
                 delivery,
                 loaded,
                 started: None,
@@ -264,7 +275,6 @@ impl Destination {
             };
             let way = Way {
                 client: self.client.clone(),
-                endpoint: self.endpoint.clone(),
                 retired: self.retired.clone(),
                 slots: self.slots.clone(),
                 gate: self.gate.subscribe(),

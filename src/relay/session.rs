@@ -242,6 +242,7 @@ impl<'a> Session<'a> {
             return Ok(());
         };
         let order = self.destinations.order(lane);
+        let retry = self.destinations.retry(lane);
         let shared = self
             .destinations
             .get(&name)
@@ -364,7 +365,13 @@ impl<'a> Session<'a> {
             }
         }
         if let Some(destination) = self.destinations.get_mut(&name) {
-            destination.start(deliveries, order, &self.desk, &mut self.tasks);
+            destination.start(
+                deliveries,
+                order,
+                retry.as_ref(),
+                &self.desk,
+                &mut self.tasks,
+            );
         }
         Ok(())
     }

@@ -27,6 +27,7 @@ mod patience;
 mod reap;
 mod relays;
 mod reload;
+mod routes;
 mod settle;
 mod smoke;
 mod statements;

@@ -20,6 +20,7 @@ impl Session<'_> {
         let Finished {
             endpoint,
             policy,
+            retry,
             mut delivery,
             loaded,
             started,
@@ -30,8 +31,10 @@ impl Session<'_> {
         let waited = now.duration_since(loaded);
         delivery.age = delivery.age.saturating_add(waited);
         delivery.expires_in = delivery.expires_in.map(|left| left.saturating_sub(waited));
+        // The endpoint's own decides what follows for the endpoint, whatever route led to it.
+        let retry = retry.as_deref().unwrap_or(&policy.retry);
         let settlement = match &outcome {
-            Some(outcome) => policy.retry.settle(&delivery, outcome, self.stage.rng),
+            Some(outcome) => retry.settle(&delivery, outcome, self.stage.rng),
             None if delivery.expires_in.is_some_and(|left| left.is_zero()) => {
                 Settlement::Dead(Reason::Expired)
             }
