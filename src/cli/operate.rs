@@ -7,7 +7,7 @@ use crate::{
     config::Config,
     delivery::{Client, Endpoint},
     relay, retry,
-    route::Route,
+    route::{Overlap, Route},
     store::{self, COUNTED, Status, Store},
 };
 
@@ -77,6 +77,17 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
     for (late, early) in config.routes.unreachable() {
         say!(
             "warning: the route {late} is never asked: {} stands before it and takes all its topics",
+            early.topic
+        );
+    }
+    for Overlap {
+        early,
+        late,
+        example,
+    } in config.routes.overlapping()
+    {
+        say!(
+            "warning: the routes {early} and {late} share topics such as {example}: the first of them decides, which is {}",
             early.topic
         );
     }

@@ -194,6 +194,7 @@ async fn check_says_what_each_endpoint_will_do() {
         [[endpoints]]\nname = \"idle\"\nurl = \"http://127.0.0.1:9/\"\n\
         retry = { base = \"1h\", cap = \"1h\", max_age = \"3h\" }\n\
         [[routes]]\ntopic = \"slow.*\"\nto = [\"shop\"]\nretry = { delays = [\"10h\"] }\n\
+        [[routes]]\ntopic = \"*.paid\"\nto = [\"shop\"]\n\
         [[routes]]\ntopic = \"**\"\nto = [\"shop\"]\n\
         [[routes]]\ntopic = \"order.*\"\nto = [\"shop\"]\n";
     let path = directory.write("relay.toml", text);
@@ -212,10 +213,12 @@ async fn check_says_what_each_endpoint_will_do() {
         "topic slow.* → shop\n  retries to shop: up to 6 attempts over 2d7h (on average 2d4h)",
         "  the delay reaches its cap of 11h after attempt 1\n  warning: attempts may go on for 2d7h, the receiver forgets keys after 1d",
         "warning: the route order.* → shop is never asked",
+        "warning: the routes slow.* → shop and *.paid → shop share topics such as slow.paid: the first of them decides, which is slow.*",
         "database: reachable, schema version",
     ] {
         assert!(out.contains(part), "{part} is not in:\n{out}");
     }
+    assert_eq!(out.matches("share topics").count(), 1, "{out}");
 }
 
 #[tokio::test]
