@@ -31,6 +31,7 @@ const FUNCTIONS: &[&str] = &[
     include_str!("../../sql/functions/pick_unordered.sql"),
     include_str!("../../sql/functions/pick_in_order.sql"),
     include_str!("../../sql/functions/claim.sql"),
+    include_str!("../../sql/functions/bury.sql"),
     include_str!("../../sql/functions/settle.sql"),
     include_str!("../../sql/functions/recover.sql"),
     include_str!("../../sql/functions/reap.sql"),

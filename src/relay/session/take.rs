@@ -40,7 +40,11 @@ impl Session<'_> {
             }
             None => Settlement::Release,
         };
-        let attempt = delivery.attempt();
+        // One that is dead without a request has had those before.
+        let attempt = match (&outcome, &settlement) {
+            (None, Settlement::Dead(_)) => delivery.attempt() - 1,
+            _ => delivery.attempt(),
+        };
         if started.is_none() && destination.endpoint.limits == policy.limits {
             destination.bearing.unsent(1);
         }
