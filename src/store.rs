@@ -10,6 +10,7 @@
 mod connect;
 mod endpoints;
 mod error;
+mod expiry;
 mod identity;
 mod migrate;
 mod statements;
@@ -27,6 +28,7 @@ use uuid::Uuid;
 
 pub use self::{
     error::Error,
+    expiry::{Expired, Expiry, Place},
     migrate::{Migrated, SCHEMA_VERSION, script},
     statements::STATEMENTS,
     status::{COUNTED, DeadStatus, EndpointStatus, LaneStatus, RelayStatus, Status},

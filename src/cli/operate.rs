@@ -279,7 +279,10 @@ fn print_status(status: &Status) {
         for dead in &status.dead_letters {
             say!(
                 "{:<30} {:<12} {:>8} {:>10}",
-                cut(&dead.endpoint, 30),
+                match dead.endpoint.as_str() {
+                    "" => "(no route)".into(),
+                    endpoint => cut(endpoint, 30),
+                },
                 dead.reason,
                 dead.count,
                 age(dead.newest_seconds)

@@ -1,6 +1,7 @@
 //! One registration of a relay, from its first claim to its drain: the way of a row, top to bottom.
 
 mod end;
+mod expire;
 mod log;
 mod look;
 mod outage;
@@ -24,7 +25,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::put_off::PutOff;
+use self::{expire::Round, put_off::PutOff};
 use super::{
     Error, Plan, Summary,
     destination::{Desk, Destinations, Finished},
@@ -82,6 +83,8 @@ pub(super) struct Session<'a> {
     lanes: Lanes,
     destinations: Destinations,
     next_discovery: Instant,
+    /// How far the search for messages whose time is over has got.
+    round: Round,
     /// At the last skip scan no lane that can be delivered held anything due.
     idle: bool,
 
@@ -149,6 +152,7 @@ impl<'a> Session<'a> {
             me,
             destinations,
             next_discovery: sent,
+            round: Round::new(sent),
             idle: false,
             desk: Desk {
                 finished,
@@ -217,6 +221,7 @@ impl<'a> Session<'a> {
         if Instant::now() >= self.next_discovery && self.may_call() {
             self.discover().await;
         }
+        self.expire().await;
         for _ in 0..CLAIMS {
             if !self.may_call() || self.doubt || !self.desk.lifeline.may_start() {
                 break;

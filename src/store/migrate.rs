@@ -35,6 +35,7 @@ const FUNCTIONS: &[&str] = &[
     include_str!("../../sql/functions/settle.sql"),
     include_str!("../../sql/functions/recover.sql"),
     include_str!("../../sql/functions/reap.sql"),
+    include_str!("../../sql/functions/expire.sql"),
     include_str!("../../sql/functions/deregister.sql"),
     include_str!("../../sql/functions/pause.sql"),
     include_str!("../../sql/functions/resume.sql"),

@@ -26,6 +26,8 @@ statements! {
     CLAIM = "claim",
     DEREGISTER = "deregister",
     DISCOVER = "discover",
+    EXPIRE = "expire",
+    EXPIRED = "expired",
     IDENTITY = "identity",
     LOAD = "load",
     MAINTAIN_PARTITIONS = "maintain_partitions",

@@ -10,6 +10,7 @@ mod claim;
 mod cli;
 mod contract;
 mod delivery;
+mod expire;
 mod formats;
 mod guest;
 mod headers;

@@ -68,7 +68,7 @@ impl Session<'_> {
         [look, opening]
             .into_iter()
             .flatten()
-            .fold(self.next_discovery, Instant::min)
+            .fold(self.next_discovery.min(self.round.next()), Instant::min)
     }
 
     /// Takes the messages of relays that are dead. What fails is seen again at the next beat.
