@@ -62,7 +62,7 @@ impl Bearing {
         let whole = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
         Shared {
             max_in_flight: self.limits.max_in_flight.map(whole),
-            probes: whole(breaker.probes),
+            probes: self.limits.breaker.map(|breaker| whole(breaker.probes)),
             ramp: breaker.ramp.as_secs_f64(),
             ramp_to: self.limits.max_in_flight.map_or(self.concurrency, whole),
             floor: self.floor,

@@ -286,6 +286,30 @@ async fn resume_ends_the_pause_of_a_breaker() {
 }
 
 #[tokio::test]
+async fn a_relay_without_a_breaker_is_not_bound_by_one() {
+    let states = [
+        "breaker = 'half_open'",
+        "breaker = 'open', breaker_until = now() + interval '1 hour'",
+        "breaker = 'closed', closed_at = now() + interval '1 hour'",
+    ];
+    for state in states {
+        let slow = Duration::from_millis(300);
+        let receiver = Receiver::start(move |_| Reply::status(200).after(slow)).unwrap();
+        let scene = Scene::new(receiver, 48).await;
+        let store = scene.database.store();
+        store.add_endpoints(&["shop"]).await.unwrap();
+        let set = format!("update outbox.endpoints set {state}");
+        scene.client.batch_execute(&set).await.unwrap();
+        let relay = start(scene.relay(&limits()));
+        scene.receiver.wait_for(48, SOON).await.unwrap();
+        relay.stop().await;
+        // As many as it has slots, and not two probes.
+        let most = scene.receiver.most_in_flight();
+        assert!(most > 8, "{state}: {most} in flight");
+    }
+}
+
+#[tokio::test]
 async fn a_pending_message_can_be_cancelled_and_one_on_its_way_can_not() {
     let receiver =
         Receiver::start(|_| Reply::status(200).after(Duration::from_millis(500))).unwrap();
