@@ -141,6 +141,14 @@ impl Destinations {
         Some((destination.name.clone(), messages, bytes))
     }
 
+    /// Whether nothing can be claimed from this lane before tokens are taken for its endpoint, and they can be now.
+    pub(super) fn needs_tokens(&self, lane: &Lane, now: Instant) -> bool {
+        self.of(lane).is_some_and(|to| {
+            let next = to.bearing.next_tokens(now);
+            to.is_open(now) && next.is_some_and(|next| next <= now)
+        })
+    }
+
     /// When the next endpoint that must not be asked now may be asked again.
     pub(super) fn next_opening(&self, now: Instant) -> Option<Instant> {
         let moments = self.by_name.values().flat_map(|destination| {
@@ -148,7 +156,7 @@ impl Destinations {
             [
                 Some(gate),
                 Some(destination.saturated),
-                destination.bearing.next_tokens(),
+                destination.bearing.next_tokens(now),
             ]
         });
         moments.flatten().filter(|until| *until > now).min()
@@ -211,10 +219,15 @@ impl Destination {
         }
     }
 
+    /// Whether it may be asked for messages now, as far as this relay knows.
+    pub(super) fn is_open(&self, now: Instant) -> bool {
+        now >= self.saturated && now >= *self.gate.borrow()
+    }
+
     /// How many messages and bytes a claim may take now; `None` while it is not worth a round trip. Small claims
     /// cost the database more per message, so while rows are in flight a claim waits for a quarter of the room.
     fn room(&self, now: Instant) -> Option<(usize, usize)> {
-        if now < self.saturated || now < *self.gate.borrow() {
+        if !self.is_open(now) {
             return None;
         }
         // What waits in memory here would take the place of what another relay could send.
@@ -229,7 +242,7 @@ impl Destination {
         let worth = free * 4 >= capacity && bytes * 4 >= self.budget;
         let messages = self
             .bearing
-            .tokens()
+            .tokens(now)
             .map_or(free, |tokens| tokens.min(free));
         (messages > 0 && (self.held == 0 || worth)).then_some((messages, bytes))
     }

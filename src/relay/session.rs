@@ -213,7 +213,7 @@ impl<'a> Session<'a> {
         self.settle().await;
         self.settle_stuck().await;
         self.tell_put_off().await;
-        self.share().await;
+        self.report_all().await;
         if self.doubt && self.may_call() {
             self.recover().await?;
         }
@@ -222,6 +222,8 @@ impl<'a> Session<'a> {
             self.discover().await;
         }
         self.expire().await;
+        // After the look around: what it found is due now.
+        self.take_all_tokens().await;
         for _ in 0..CLAIMS {
             if !self.may_call() || self.doubt || !self.desk.lifeline.may_start() {
                 break;

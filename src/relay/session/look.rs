@@ -61,9 +61,10 @@ impl Session<'_> {
             // The renewal is late; what it needs is time.
             return now + self.plan.config.lease / 20;
         }
-        let look = self
-            .lanes
-            .next_look(|lane| self.destinations.room(lane, now).is_some());
+        let look = self.lanes.next_look(|lane| {
+            let to = &self.destinations;
+            to.room(lane, now).is_some() || to.needs_tokens(lane, now)
+        });
         let opening = self.destinations.next_opening(now);
         [look, opening]
             .into_iter()
