@@ -7,7 +7,7 @@ mod proxy;
 mod sending;
 mod tls;
 
-use std::{fs, time::Duration};
+use std::{fs, path::PathBuf, time::Duration};
 
 use reqwest::Url;
 
@@ -37,19 +37,23 @@ pub(crate) fn database(reader: &Reader<'_>, section: &Section<'_>) -> Option<sto
     let url = database_url(reader, section);
     let config = store::Config {
         url: String::new(),
+        url_file: None,
         ca_file: section
             .text("ca_file", r#"a path such as "/etc/ca.pem""#)
             .map(Into::into),
         guard: section.text("guard", r#"a word such as "production""#),
     };
+    let (url, url_file) = url?;
     Some(store::Config {
-        url: url?,
+        url,
+        url_file,
         ..config
     })
 }
 
-/// An override comes before the file, and the file before `DATABASE_URL`, which is often there for other programs.
-fn database_url(reader: &Reader<'_>, section: &Section<'_>) -> Option<String> {
+/// The URL, and the file that it is from. An override comes before the file, and the file before `DATABASE_URL`, which is
+/// often there for other programs.
+fn database_url(reader: &Reader<'_>, section: &Section<'_>) -> Option<(String, Option<PathBuf>)> {
     const EXPECTED: &str = r#"a URL such as "postgres://user@host/database""#;
     const VARIABLE: &str = "DATABASE_URL";
     let url = section.secret("url", EXPECTED, connection);
@@ -63,16 +67,17 @@ fn database_url(reader: &Reader<'_>, section: &Section<'_>) -> Option<String> {
         section.problem("url_file", message.into());
         None
     } else if section.has("url") && !file_first {
-        url
+        Some((url?, None))
     } else if section.has("url_file") {
-        let read = fs::read_to_string(file?).map_err(|error| format!("can't be read: {error}"));
-        read.and_then(|text| connection(text.trim()))
-            .map_err(|message| section.problem("url_file", message))
-            .ok()
+        let file = PathBuf::from(file?);
+        let read = fs::read_to_string(&file).map_err(|error| format!("can't be read: {error}"));
+        let url = read
+            .and_then(|text| connection(text.trim()))
+            .map_err(|message| section.problem("url_file", message));
+        Some((url.ok()?, Some(file)))
     } else if let Some(text) = reader.variable(VARIABLE) {
-        connection(text)
-            .map_err(|message| reader.variable_problem(VARIABLE, message))
-            .ok()
+        let url = connection(text).map_err(|message| reader.variable_problem(VARIABLE, message));
+        Some((url.ok()?, None))
     } else {
         let message =
             "no database: set url or url_file in [database], or DATABASE_URL in the environment";

@@ -28,6 +28,7 @@ mod patience;
 mod reap;
 mod relays;
 mod reload;
+mod rotation;
 mod routes;
 mod settle;
 mod smoke;

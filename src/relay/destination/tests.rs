@@ -29,6 +29,7 @@ fn plan(endpoints: Vec<Endpoint>, before: Option<&Plan>) -> Plan {
         },
         database: store::Config {
             url: String::new(),
+            url_file: None,
             ca_file: None,
             guard: None,
         },
