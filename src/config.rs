@@ -122,8 +122,8 @@ pub fn parse(
     let database = tables::database(&reader, &root.section("database"));
     let relay = tables::relay(&root.section("relay"), host);
     let maintenance = tables::history(&root.section("history"));
-    let (endpoints, names) = tables::endpoints(&root);
-    let routes = tables::routes(&root, &names);
+    let (endpoints, entries) = tables::endpoints(&root);
+    let routes = tables::routes(&root, &entries);
     let digest = reader.finish().map_err(problems)?;
     Ok(Config {
         database: database.expect("a database that is missing or wrong is a problem"),

@@ -214,8 +214,12 @@ impl Endpoint {
     }
 
     /// What may go wrong although all of it is allowed; `show` writes a duration.
-    pub fn warnings(&self, show: impl Fn(Duration) -> String) -> Vec<String> {
-        let longest = self.retry.window().longest;
+    pub fn warnings(
+        &self,
+        retry: &retry::Policy,
+        show: impl Fn(Duration) -> String,
+    ) -> Vec<String> {
+        let longest = retry.window().longest;
         self.idempotency
             .warning(longest, show)
             .into_iter()

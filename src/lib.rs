@@ -3,8 +3,8 @@
 //! In reading order, from the words up. Imports point down only; a test checks it.
 //!
 //! - [`message`]: the words of the product
-//! - [`route`]: where a topic goes, and in which order
 //! - [`retry`]: what follows from an outcome
+//! - [`route`]: where a topic goes, in which order, and how it is tried again
 //! - [`limit`]: what an endpoint may be asked to bear
 //! - [`store`]: PostgreSQL, one method per statement in `sql/`
 //! - [`delivery`]: HTTP, one attempt to one outcome

@@ -87,6 +87,10 @@ impl Health {
     pub fn of(outcome: &Outcome) -> Health {
         match outcome.class {
             Class::Unavailable if outcome.status.is_some_and(|status| status >= 500) => Health::Bad,
+            // It was not asked: its address is guarded, or there was no token for it.
+            Class::Misconfigured | Class::Unavailable if outcome.status.is_none() => {
+                Health::Neither
+            }
             Class::Success
             | Class::Redirect
             | Class::Unavailable
@@ -156,6 +160,8 @@ mod tests {
             (Class::Success, Some(200), Health::Good),
             (Class::Rejected, Some(422), Health::Good),
             (Class::Misconfigured, Some(404), Health::Good),
+            (Class::Misconfigured, None, Health::Neither),
+            (Class::Unavailable, None, Health::Neither),
             (Class::Unavailable, Some(429), Health::Good),
             (Class::Unavailable, Some(409), Health::Good),
             (Class::Unavailable, Some(503), Health::Bad),

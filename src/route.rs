@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use crate::retry;
+
 /// A topic pattern: `order.created`, `order.*`, `order.**` or `**`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern(String);
@@ -26,6 +28,9 @@ pub struct Route {
 pub struct Target {
     /// Its name.
     pub endpoint: String,
+    /// How its failed deliveries are tried again, where the route has its own way: the endpoint's with single keys replaced. What
+    /// statuses and errors mean is the endpoint's affair.
+    pub retry: Option<retry::Policy>,
 }
 
 /// In which order the messages of a topic are delivered.
@@ -46,6 +51,17 @@ pub enum OnDead {
     Hold,
     /// It goes on with the next message.
     Continue,
+}
+
+/// Two routes that share topics though neither stands for a special case of the other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Overlap<'a> {
+    /// The one that stands first, and decides.
+    pub early: &'a Route,
+    /// The other one.
+    pub late: &'a Route,
+    /// A topic that both mean.
+    pub example: String,
 }
 
 /// All routes, in order.
@@ -112,6 +128,34 @@ impl Pattern {
         }
         theirs.next().is_none()
     }
+
+    /// The topics that both patterns mean, which are those of a pattern again; `None` where there are none.
+    fn shared(&self, other: &Pattern) -> Option<Pattern> {
+        let mut both: Vec<&str> = Vec::new();
+        let (mut ours, mut theirs) = (self.0.split('.'), other.0.split('.'));
+        loop {
+            match (ours.next(), theirs.next()) {
+                (None, None) => return Some(Pattern(both.join("."))),
+                (None, Some(_)) | (Some(_), None) => return None,
+                // It stands for all that is left of the other one.
+                (Some("**"), Some(word)) => both.extend([word].into_iter().chain(theirs.by_ref())),
+                (Some(word), Some("**")) => both.extend([word].into_iter().chain(ours.by_ref())),
+                (Some("*"), Some(word)) | (Some(word), Some("*")) => both.push(word),
+                (Some(word), Some(same)) if word == same => both.push(word),
+                (Some(_), Some(_)) => return None,
+            }
+        }
+    }
+
+    /// A topic that this pattern means, with `word` for each of its wildcards, and `last` of them for `**`.
+    fn example(&self, word: &str, last: usize) -> String {
+        let words = self.0.split('.').flat_map(|own| match own {
+            "*" => vec![word],
+            "**" => vec![word; last],
+            own => vec![own],
+        });
+        words.collect::<Vec<_>>().join(".")
+    }
 }
 
 impl fmt::Display for Pattern {
@@ -133,6 +177,7 @@ impl From<&str> for Target {
     fn from(endpoint: &str) -> Target {
         Target {
             endpoint: endpoint.into(),
+            retry: None,
         }
     }
 }
@@ -193,6 +238,51 @@ impl Routes {
             }
         }
         found
+    }
+
+    /// Routes that share topics, where neither takes all of the other's: which one was meant to have them is not plain. A
+    /// special case that stands before the general one is meant so, and a third route before both can have settled it.
+    pub fn overlapping(&self) -> Vec<Overlap<'_>> {
+        let (word, longest) = self.foreign_word();
+        let mut found = Vec::new();
+        for (position, late) in self.0.iter().enumerate() {
+            for (before, early) in self.0[..position].iter().enumerate() {
+                let Some(shared) = early.topic.shared(&late.topic) else {
+                    continue;
+                };
+                let special = early.topic.covers(&late.topic) || late.topic.covers(&early.topic);
+                let mut earlier = self.0[..position].iter();
+                let unreachable = earlier.any(|route| route.topic.covers(&late.topic));
+                let mut earlier = self.0[..before].iter();
+                let settled = earlier.any(|route| route.topic.covers(&shared));
+                if special || unreachable || settled {
+                    continue;
+                }
+                // An earlier route may have those of a few words only, so there is one that is not its.
+                let decides = |topic: &String| self.of(topic) == Some(early);
+                let mut examples = (1..=longest + 1).map(|last| shared.example(&word, last));
+                if let Some(example) = examples.find(decides) {
+                    found.push(Overlap {
+                        early,
+                        late,
+                        example,
+                    });
+                }
+            }
+        }
+        found
+    }
+
+    /// A word that no pattern names, and the words of the longest pattern.
+    fn foreign_word(&self) -> (String, usize) {
+        let words = || self.0.iter().map(|route| route.topic.0.split('.'));
+        let named =
+            |candidate: &String| words().any(|mut words| words.any(|word| word == candidate));
+        let mut word = String::from("x");
+        while named(&word) {
+            word.push('x');
+        }
+        (word, words().map(Iterator::count).max().unwrap_or(0))
     }
 
     /// All of them.
@@ -262,6 +352,93 @@ mod tests {
                 want,
                 "{wide} {narrow}"
             );
+        }
+    }
+
+    #[test]
+    fn what_two_patterns_share_is_a_pattern() {
+        let table = [
+            ("order.*", "*.created", "order.created"),
+            ("order.**", "*.created", "order.created"),
+            ("order.**", "*.*.eu", "order.*.eu"),
+            ("order.**", "*.created.**", "order.created.**"),
+            ("**", "a.*.b", "a.*.b"),
+            ("a.**", "a.**", "a.**"),
+            ("*.**", "a.*", "a.*"),
+            ("*", "**", "*"),
+            ("order.*", "user.*", ""),
+            ("order", "order.**", ""),
+            ("*", "*.*", ""),
+            ("*.**", "*", ""),
+            ("a.b", "*.c", ""),
+        ];
+        for (one, other, want) in table {
+            let want = (!want.is_empty()).then(|| pattern(want));
+            assert_eq!(pattern(one).shared(&pattern(other)), want, "{one} {other}");
+            assert_eq!(pattern(other).shared(&pattern(one)), want, "{other} {one}");
+        }
+    }
+
+    #[test]
+    fn routes_that_overlap_are_found_with_an_example() {
+        // Patterns in order; then what is said: the first of the two, the second, and a topic of both.
+        let table: [(&[&str], &[&str]); 14] = [
+            (
+                &["order.*", "*.created"],
+                &["order.* *.created order.created"],
+            ),
+            (
+                &["*.created", "order.*"],
+                &["*.created order.* order.created"],
+            ),
+            // A special case before the general one is meant so.
+            (&["order.created", "order.*", "**"], &[]),
+            (&["order.*", "user.*"], &[]),
+            // One that is never asked is another matter.
+            (&["order.*", "order.created"], &[]),
+            (&["order.*", "**", "*.created"], &[]),
+            (&["order.*", "order.*"], &[]),
+            // Somebody thought of it.
+            (&["order.created", "order.*", "*.created"], &[]),
+            (
+                &["*.*", "order.**", "*.created.**"],
+                &[
+                    "order.** *.created.** order.created.x",
+                    "*.* order.** order.x",
+                ],
+            ),
+            (&["order.**", "*.*.eu"], &["order.** *.*.eu order.x.eu"]),
+            (&["x.**", "*.xx.**"], &["x.** *.xx.** x.xx.xxx"]),
+            // The third has the topics of three words; a longer one is left.
+            (
+                &["a.*.*", "a.**", "*.b.**"],
+                &["a.** *.b.** a.b.x.x", "a.*.* *.b.** a.b.x"],
+            ),
+            (&["a.*", "*.b", "*.c"], &["a.* *.b a.b", "a.* *.c a.c"]),
+            (&[], &[]),
+        ];
+        for (patterns, want) in table {
+            let route = |text: &&str| Route {
+                topic: pattern(text),
+                to: vec!["e".into()],
+                order: Order::None,
+            };
+            let routes = Routes::new(patterns.iter().map(route).collect());
+            let mut said: Vec<String> = Vec::new();
+            for Overlap {
+                early,
+                late,
+                example,
+            } in routes.overlapping()
+            {
+                assert_eq!(routes.of(&example), Some(early), "{patterns:?} {example}");
+                assert!(late.topic.matches(&example), "{patterns:?} {example}");
+                said.push(format!("{} {} {example}", early.topic, late.topic));
+            }
+            said.sort();
+            let mut want = want.to_vec();
+            want.sort_unstable();
+            assert_eq!(said, want, "{patterns:?}");
         }
     }
 

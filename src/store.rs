@@ -8,9 +8,11 @@
 //! statement can be sent again, except a claim, which is undone by [`Store::recover`].
 
 mod connect;
+mod credentials;
 mod endpoints;
 mod error;
 mod expand;
+mod expiry;
 mod identity;
 mod migrate;
 mod statements;
@@ -29,6 +31,7 @@ use uuid::Uuid;
 pub use self::{
     error::Error,
     expand::{Expand, Expanded},
+    expiry::{Expired, Expiry, Place},
     migrate::{Migrated, SCHEMA_VERSION, script},
     statements::STATEMENTS,
     status::{COUNTED, DeadStatus, EndpointStatus, LaneStatus, RelayStatus, Status},
@@ -45,6 +48,8 @@ use crate::message::{Delivery, Lane, Lease, Settlement};
 pub struct Config {
     /// A libpq URL or key-value string, password included: never printed.
     pub url: String,
+    /// The file that the URL was read from, if so: new connections take the credentials that it holds then.
+    pub url_file: Option<PathBuf>,
     /// PEM file with the authorities that the server's certificate may come from; `None` = the system's.
     pub ca_file: Option<PathBuf>,
     /// The word that `outbox.meta` must hold where it holds one: tells a physical clone from the original.
@@ -91,9 +96,9 @@ impl Store {
 
     fn with(config: &Config, connections: usize, patience: Duration) -> Result<Store, Error> {
         let (postgres, tls) = connect::parse(config)?;
-        let manager = Manager::from_config(
+        let manager = Manager::from_connect(
             postgres,
-            tls,
+            credentials::Connector::new(config, tls),
             ManagerConfig {
                 recycling_method: RecyclingMethod::Fast,
             },

@@ -13,7 +13,8 @@
 -- rule holds, hold = a head that dies closes its key; limit and bytes bound the batch; chain bounds the rows of one key
 -- in it; the floors as returned by the last claim, or 0, NULL and 0 for a full sweep (a waiting row's place is its due time
 -- and seq: many rows share a due time); open_keys = keys that a settle opened since. For all relays together:
--- max_in_flight of the endpoint (NULL = no limit); probes = how many may be on their way while the breaker is half open;
+-- max_in_flight of the endpoint (NULL = no limit); probes = how many may be on their way while the breaker is half open, NULL
+-- for a caller without a breaker, who is not bound by what others made of it;
 -- ramp = for how many seconds after it closed the number in flight grows, to ramp_to; endpoint_floor = where the
 -- endpoint's leases start.
 --
@@ -75,7 +76,7 @@ BEGIN
         next_due_in := extract(epoch FROM v_endpoint.not_before) - extract(epoch FROM v_now);
         RETURN;
     END IF;
-    breaker := v_endpoint.breaker;
+    breaker := CASE WHEN p_probes IS NULL THEN 'closed' ELSE v_endpoint.breaker END;
     IF breaker = 'open' AND v_endpoint.breaker_until > v_now THEN
         state := 'open';
         next_due_in := extract(epoch FROM v_endpoint.breaker_until) - extract(epoch FROM v_now);
@@ -85,7 +86,7 @@ BEGIN
     -- How many more may be on their way to this endpoint. Its row is locked, so no other claim can add to them.
     v_room := CASE
         WHEN breaker <> 'closed' THEN p_probes
-        WHEN v_endpoint.closed_at + make_interval(secs => p_ramp) > v_now
+        WHEN p_probes IS NOT NULL AND v_endpoint.closed_at + make_interval(secs => p_ramp) > v_now
             THEN least(p_max_in_flight, greatest(p_probes,
                  ceil(p_ramp_to * extract(epoch FROM v_now - v_endpoint.closed_at)::double precision / p_ramp)::integer))
         ELSE p_max_in_flight END;
@@ -177,7 +178,7 @@ BEGIN
     END IF;
     IF breaker = 'open' THEN
         breaker := 'half_open';
-    ELSIF breaker = 'closed' AND v_endpoint.failures > 0 THEN
+    ELSIF breaker = 'closed' AND p_probes IS NOT NULL AND v_endpoint.failures > 0 THEN
         breaker := 'watched';
     END IF;
     -- The client's clock type has no infinity.

@@ -72,7 +72,7 @@ BEGIN
                             WHERE h.topic = p_topic AND h.lane_endpoint = p_lane AND h.key = k.key)
            AND NOT EXISTS (SELECT FROM outbox.held_keys h
                             WHERE p_other IS NOT NULL AND h.topic = p_topic AND h.lane_endpoint = p_other AND h.key = k.key
-                              AND h.endpoint = p_endpoint)
+                              AND h.endpoint IN (p_endpoint, ''))
          ORDER BY k.n
     );
 

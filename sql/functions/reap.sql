@@ -20,6 +20,8 @@ DECLARE
     v_now   timestamptz;
     v_lease outbox.leases;
     v_ids   uuid[];
+    v_dead  uuid[];       -- of one lease
+    v_places integer[];   -- how many these are
     v_history boolean := true;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -40,6 +42,12 @@ BEGIN
     v_now := clock_timestamp();
 
     FOR v_lease IN SELECT * FROM outbox.leases l WHERE l.relay = p_relay ORDER BY l.lease LOOP
+        v_dead := ARRAY(
+            SELECT m.id
+              FROM outbox.messages m
+             WHERE m.id = ANY (v_lease.ids) AND m.endpoint = v_lease.lane_endpoint AND m.lost >= p_max_lost
+        );
+        v_places := ARRAY[cardinality(v_dead)];
         LOOP
             BEGIN
                 WITH taken AS (
@@ -48,43 +56,24 @@ BEGIN
                            sent_to = CASE WHEN m.endpoint = '' THEN v_lease.endpoint ELSE m.sent_to END
                      WHERE m.id = ANY (v_lease.ids) AND m.endpoint = v_lease.lane_endpoint AND m.lost < p_max_lost
                     RETURNING m.*
-                ), given_up AS (
-                    DELETE FROM outbox.messages m
-                     WHERE m.id = ANY (v_lease.ids) AND m.endpoint = v_lease.lane_endpoint AND m.lost >= p_max_lost
-                    RETURNING m.*
-                ), buried AS (
-                    INSERT INTO outbox.dead_letters AS d (id, lane_endpoint, died_at, created_at, expires_at, seq, attempts,
-                        lost, throttled, generation, size, topic, endpoint, reason, key, type, content_type, headers,
-                        payload, body, last_error, sent_to)
-                    SELECT g.id, g.endpoint, v_now, g.created_at, g.expires_at, g.seq, g.attempts, g.lost + 1, g.throttled,
-                           g.generation, g.size, g.topic, v_lease.endpoint, 'lost', g.key, g.type, g.content_type, g.headers,
-                           g.payload, g.body, format('relay %s died with it', v_name), g.sent_to
-                      FROM given_up g
-                    ON CONFLICT (id, lane_endpoint) DO UPDATE
-                       SET died_at = excluded.died_at, created_at = excluded.created_at, expires_at = excluded.expires_at,
-                           seq = excluded.seq, attempts = excluded.attempts, lost = excluded.lost,
-                           throttled = excluded.throttled, generation = excluded.generation, size = excluded.size,
-                           status = excluded.status, topic = excluded.topic, endpoint = excluded.endpoint,
-                           reason = excluded.reason, key = excluded.key, type = excluded.type,
-                           content_type = excluded.content_type, headers = excluded.headers, payload = excluded.payload,
-                           body = excluded.body, last_error = excluded.last_error, sent_to = excluded.sent_to
-                ), held AS (
-                    INSERT INTO outbox.held_keys (topic, lane_endpoint, key, endpoint, id, seq)
-                    SELECT g.topic, g.endpoint, g.key, v_lease.endpoint, g.id, g.seq
-                      FROM given_up g
-                     WHERE v_lease.hold AND g.key IS NOT NULL
-                     ORDER BY g.topic, g.key, g.seq
-                    ON CONFLICT (topic, lane_endpoint, key) DO NOTHING
+                ), given_up AS MATERIALIZED (
+                    SELECT b.*
+                      FROM outbox.bury(v_lease.lane_endpoint, v_dead, v_dead,
+                                       array_fill(v_lease.endpoint, v_places), array_fill('lost'::text, v_places), NULL,
+                                       array_fill(format('relay %s died with it', v_name), v_places),
+                                       NULL, array_fill(1, v_places), array_fill(v_lease.hold, v_places), v_now) b
+                     WHERE cardinality(v_dead) > 0
                 ), told AS (
                     INSERT INTO outbox.attempts (started_at, duration, id, seq, generation, attempt, topic, endpoint, key,
                         outcome, settlement, reason, relay, error)
                     SELECT v_now, interval '0', s.id, s.seq, s.generation, s.attempt, s.topic, v_lease.endpoint, s.key,
                            'lost', CASE WHEN s.is_dead THEN 'dead' ELSE 'retry' END, CASE WHEN s.is_dead THEN 'lost' END,
                            v_name, format('relay %s died with it', v_name)
-                      FROM (SELECT t.id, t.seq, t.generation, t.attempts + t.lost AS attempt, t.topic, t.key, false AS is_dead
+                      FROM (SELECT t.id, t.seq, t.generation, t.attempts + t.lost + t.throttled AS attempt, t.topic, t.key,
+                                   false AS is_dead
                               FROM taken t
                             UNION ALL
-                            SELECT g.id, g.seq, g.generation, g.attempts + g.lost + 1, g.topic, g.key, true
+                            SELECT g.id, g.seq, g.generation, g.tries, g.topic, g.key, true
                               FROM given_up g) s
                      WHERE v_history
                 )

@@ -12,7 +12,8 @@
 -- Parameters, arrays in step and ascending by id, the first wins where an id comes twice: lease, id, seq, generation;
 -- settlement = delivered, retry, put_off (a retry that uses no attempt), dead or release (given back untouched, or its row
 -- is gone); delay in seconds; reason of a
--- death; hold = a dead head closes its key; attempt number; outcome, NULL where no request was made; status, error,
+-- death; hold = a dead head closes its key; attempt number (of one that died without a request: how many were made);
+-- outcome, NULL where no request was made; status, error,
 -- response; duration and ago in seconds (ago = since the request was started). archive = keep delivered payloads.
 --
 -- Returns the ids whose rows were settled, and why the history could not be written, NULL if it was.
@@ -31,6 +32,7 @@ DECLARE
     v_leases  bigint[];   -- those of p_lease that this relay still holds, locked
     v_fenced  uuid[];     -- ids under them
     v_remove  uuid[];
+    v_dead    uuid[];
     v_retry   uuid[];
     v_now     timestamptz;
     v_history boolean := true;
@@ -53,19 +55,29 @@ BEGIN
            AND p_lease[array_position(p_id, i.id)] = l.lease
     );
 
-    SELECT coalesce(array_agg(i.id) FILTER (WHERE i.settlement = 'delivered' OR (i.settlement = 'dead' AND i.fenced)), '{}'),
+    SELECT coalesce(array_agg(i.id) FILTER (WHERE i.settlement = 'delivered'), '{}'),
+           coalesce(array_agg(i.id) FILTER (WHERE i.settlement = 'dead' AND i.fenced), '{}'),
            coalesce(array_agg(i.id) FILTER (WHERE i.settlement IN ('retry', 'put_off') AND i.fenced), '{}')
-      INTO v_remove, v_retry
+      INTO v_remove, v_dead, v_retry
       FROM (SELECT u.id, u.settlement, u.id IN (SELECT unnest(v_fenced)) AS fenced
               FROM unnest(p_id, p_settlement) WITH ORDINALITY AS u (id, settlement, n)
              -- One verdict per id: a row that is both kept and removed would leave the table and go nowhere.
              WHERE u.n = array_position(p_id, u.id)) i;
 
-    IF cardinality(v_retry) > 0 THEN
-        -- Two statements below would lock in two orders: one takes all the locks first.
+    IF cardinality(v_retry) > 0 OR cardinality(v_dead) > 0 THEN
+        -- Several statements below would lock in several orders: one takes all the locks first.
         PERFORM FROM outbox.messages m
-          WHERE m.id = ANY (v_remove || v_retry) AND m.endpoint = p_lane
+          WHERE m.id = ANY (v_remove || v_dead || v_retry) AND m.endpoint = p_lane
           ORDER BY m.id FOR UPDATE;
+    END IF;
+    IF cardinality(v_dead) > 0 THEN
+        v_dead := ARRAY(
+            SELECT m.id
+              FROM outbox.messages m
+             WHERE m.id = ANY (v_dead) AND m.endpoint = p_lane
+               AND m.generation = p_generation[array_position(p_id, m.id)]
+               AND m.seq = p_seq[array_position(p_id, m.id)]
+        );
     END IF;
 
     v_now := clock_timestamp();
@@ -96,46 +108,29 @@ BEGIN
                        r.topic, r.endpoint, p_endpoint[r.n], r.key, r.type, r.content_type, r.headers, r.payload, r.body,
                        r.sent_to
                   FROM removed r
-                 WHERE p_archive AND v_history AND p_settlement[r.n] = 'delivered'
-            ), buried AS (
-                INSERT INTO outbox.dead_letters AS d (id, lane_endpoint, died_at, created_at, expires_at, seq, attempts, lost,
-                    throttled, generation, size, status, topic, endpoint, reason, key, type, content_type, headers, payload,
-                    body, last_error, sent_to)
-                SELECT r.id, r.endpoint, v_now, r.created_at, r.expires_at, r.seq,
-                       r.attempts + (p_outcome[r.n] IS NOT NULL)::integer, r.lost,
-                       r.throttled, r.generation, r.size, p_status[r.n], r.topic, p_endpoint[r.n], p_reason[r.n], r.key, r.type,
-                       r.content_type, r.headers, r.payload, r.body, coalesce(p_error[r.n], r.last_error),
-                       r.sent_to
-                  FROM removed r
-                 WHERE p_settlement[r.n] = 'dead'
-                -- The application may have used the id again, or a replayed message died again: the last death counts.
-                ON CONFLICT (id, lane_endpoint) DO UPDATE
-                   SET died_at = excluded.died_at, created_at = excluded.created_at, expires_at = excluded.expires_at,
-                       seq = excluded.seq, attempts = excluded.attempts, lost = excluded.lost,
-                       throttled = excluded.throttled, generation = excluded.generation, size = excluded.size,
-                       status = excluded.status, topic = excluded.topic, endpoint = excluded.endpoint,
-                       reason = excluded.reason, key = excluded.key, type = excluded.type,
-                       content_type = excluded.content_type, headers = excluded.headers, payload = excluded.payload,
-                       body = excluded.body, last_error = excluded.last_error, sent_to = excluded.sent_to
-            ), held AS (
-                INSERT INTO outbox.held_keys (topic, lane_endpoint, key, endpoint, id, seq)
-                SELECT r.topic, r.endpoint, r.key, p_endpoint[r.n], r.id, r.seq
-                  FROM removed r
-                 WHERE p_settlement[r.n] = 'dead' AND p_hold[r.n] AND r.key IS NOT NULL
-                 ORDER BY r.topic, r.key, r.seq
-                ON CONFLICT (topic, lane_endpoint, key) DO NOTHING
+                 WHERE p_archive AND v_history
+            ), buried AS MATERIALIZED (
+                SELECT b.*
+                  FROM outbox.bury(p_lane, v_dead, p_id, p_endpoint, p_reason, p_status, p_error,
+                                   ARRAY(SELECT (o.outcome IS NOT NULL)::integer
+                                           FROM unnest(p_outcome) WITH ORDINALITY AS o (outcome, n) ORDER BY o.n),
+                                   NULL, p_hold, v_now) b
+                 WHERE cardinality(v_dead) > 0
             ), told AS (
                 INSERT INTO outbox.attempts (started_at, duration, id, seq, generation, attempt, status, topic, endpoint, key,
                     outcome, settlement, reason, relay, error, response)
                 SELECT v_now - make_interval(secs => p_ago[s.n]), make_interval(secs => p_duration[s.n]), s.id, s.seq,
                        s.generation, p_attempt[s.n], p_status[s.n], s.topic, p_endpoint[s.n], s.key,
-                       p_outcome[s.n], p_settlement[s.n], p_reason[s.n], p_relay_name, p_error[s.n], p_response[s.n]
+                       coalesce(p_outcome[s.n], p_reason[s.n]), p_settlement[s.n], p_reason[s.n], p_relay_name, p_error[s.n],
+                       p_response[s.n]
                   FROM (SELECT r.id, r.seq, r.generation, r.topic, r.key, r.n FROM removed r
+                        UNION ALL SELECT b.id, b.seq, b.generation, b.topic, b.key, b.n FROM buried b
                         UNION ALL SELECT k.id, k.seq, k.generation, k.topic, k.key, k.n FROM kept k) s
-                 WHERE v_history AND p_outcome[s.n] IS NOT NULL
+                 -- A death has its line whether a request led to it or not.
+                 WHERE v_history AND (p_outcome[s.n] IS NOT NULL OR p_settlement[s.n] = 'dead')
             )
             SELECT coalesce(array_agg(s.id), '{}') INTO settled
-              FROM (SELECT r.id FROM removed r UNION ALL SELECT k.id FROM kept k) s;
+              FROM (SELECT r.id FROM removed r UNION ALL SELECT b.id FROM buried b UNION ALL SELECT k.id FROM kept k) s;
             EXIT;
         EXCEPTION
             WHEN deadlock_detected OR lock_not_available OR serialization_failure THEN RAISE;

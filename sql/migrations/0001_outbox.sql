@@ -75,6 +75,7 @@ CREATE TABLE outbox.messages (
 CREATE INDEX messages_ready   ON outbox.messages (topic, endpoint, seq)         WHERE due_at IS NULL;
 CREATE INDEX messages_waiting ON outbox.messages (topic, endpoint, due_at, seq) WHERE due_at IS NOT NULL;
 CREATE INDEX messages_keyed   ON outbox.messages (topic, endpoint, key, seq)    WHERE key IS NOT NULL;
+CREATE INDEX messages_expiring ON outbox.messages (expires_at, seq)             WHERE expires_at IS NOT NULL;
 
 COMMENT ON TABLE  outbox.messages              IS 'Public. Pending messages: insert here, in the transaction of the business write. A delivered or dead one leaves the table.';
 COMMENT ON COLUMN outbox.messages.id           IS 'Public. The message''s identity and its Idempotency-Key. The application may supply its own.';
@@ -184,7 +185,7 @@ CREATE TABLE outbox.held_keys (
     PRIMARY KEY (topic, lane_endpoint, key)
 );
 COMMENT ON TABLE  outbox.held_keys          IS 'Private. Ordering keys that a dead head closes until it is replayed or discarded (policy hold).';
-COMMENT ON COLUMN outbox.held_keys.endpoint IS 'Where the dead head was meant to go.';
+COMMENT ON COLUMN outbox.held_keys.endpoint IS 'Where the dead head was meant to go; empty if it died before fan-out, for all endpoints.';
 
 -- A crash or a promotion empties an unlogged table. Lease numbers may come back then, and what relays remember of them is
 -- void: each claim compares this word with the one that its relay registered under.
@@ -215,8 +216,8 @@ CREATE TABLE outbox.attempts (
     response   text
 ) PARTITION BY RANGE (started_at);
 CREATE INDEX attempts_id ON outbox.attempts (id, started_at);
-COMMENT ON TABLE  outbox.attempts            IS 'Public, read only. One row for each attempt, in daily partitions.';
-COMMENT ON COLUMN outbox.attempts.outcome    IS 'What the other side did, as a class: success, redirect, unavailable, misconfigured, rejected, gone, proxy, dns, connect, connect_timeout, tls, reset, protocol, timeout, unsendable, aborted, panicked; lost = its relay died.';
+COMMENT ON TABLE  outbox.attempts            IS 'Public, read only. One row for each attempt, and for each death without one, in daily partitions.';
+COMMENT ON COLUMN outbox.attempts.outcome    IS 'What the other side did, as a class: success, redirect, unavailable, misconfigured, rejected, gone, proxy, dns, connect, connect_timeout, tls, reset, protocol, timeout, unsendable, aborted, panicked; lost = its relay died; expired = none was made, its time was over.';
 COMMENT ON COLUMN outbox.attempts.settlement IS 'What followed: delivered, retry, put_off (a retry that uses no attempt), dead.';
 COMMENT ON COLUMN outbox.attempts.response   IS 'The beginning of the answer''s body; bytes that are no text are replaced.';
 

@@ -205,7 +205,7 @@ impl Changes {
 /// What differs and can't change while the relay runs: its connections and its registration are made of it.
 fn fixed(old: &Config, new: &Config) -> Vec<&'static str> {
     let keys = [
-        ("database.url", old.database.url != new.database.url),
+        ("database.url", !new.database.leads_to(&old.database)),
         (
             "database.ca_file",
             old.database.ca_file != new.database.ca_file,

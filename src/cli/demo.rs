@@ -100,6 +100,7 @@ async fn play(demo: &Demo, directory: &Path) -> Result<Verdict, Failure> {
     let url = postgres.url("postgres");
     let database = store::Config {
         url: url.clone(),
+        url_file: None,
         ca_file: None,
         guard: None,
     };

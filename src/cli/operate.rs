@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::Failure;
 use crate::{
     config::Config,
-    delivery::Client,
-    relay,
-    route::Route,
+    delivery::{Client, Endpoint},
+    relay, retry,
+    route::{Overlap, Route},
     store::{self, COUNTED, Status, Store},
 };
 
@@ -62,32 +62,7 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
                 );
             }
         }
-        let window = endpoint.retry.window();
-        say!(
-            "  retries: up to {} attempts over {} (on average {}){}",
-            window.attempts,
-            show(window.longest),
-            show(window.average),
-            if window.ended_by_age {
-                format!(
-                    "; max_age = {} ends it before max_attempts = {} is reached",
-                    show(endpoint.retry.max_age),
-                    endpoint.retry.max_attempts
-                )
-            } else {
-                String::new()
-            }
-        );
-        match window.capped_from {
-            Some(attempt) => say!(
-                "  the delay reaches its cap of {} after attempt {attempt}",
-                show(endpoint.retry.backoff.cap())
-            ),
-            None => say!(
-                "  the delay never reaches its cap of {}",
-                show(endpoint.retry.backoff.cap())
-            ),
-        }
+        print_retries(&endpoint.retry, "");
         if endpoint.timeout > config.relay.grace {
             say!(
                 "  warning: a request may take {}, at shutdown it is given {} only (relay.grace): it may be cut off and sent again",
@@ -95,7 +70,7 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
                 show(config.relay.grace)
             );
         }
-        for warning in endpoint.warnings(show) {
+        for warning in endpoint.warnings(&endpoint.retry, show) {
             say!("  warning: {warning}");
         }
         Client::new(endpoint).map_err(relay::Error::from)?;
@@ -110,10 +85,22 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
     say!("");
     for route in config.routes.iter() {
         say!("topic {route}");
+        print_own_retries(config, route);
     }
     for (late, early) in config.routes.unreachable() {
         say!(
             "warning: the route {late} is never asked: {} stands before it and takes all its topics",
+            early.topic
+        );
+    }
+    for Overlap {
+        early,
+        late,
+        example,
+    } in config.routes.overlapping()
+    {
+        say!(
+            "warning: the routes {early} and {late} share topics such as {example}: the first of them decides, which is {}",
             early.topic
         );
     }
@@ -123,6 +110,50 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
         store::SCHEMA_VERSION
     );
     Ok(())
+}
+
+/// What a policy comes to when every attempt fails; `to` says where, if that is not clear.
+fn print_retries(retry: &retry::Policy, to: &str) {
+    let window = retry.window();
+    say!(
+        "  retries{to}: up to {} attempts over {} (on average {}){}",
+        window.attempts,
+        show(window.longest),
+        show(window.average),
+        if window.ended_by_age {
+            format!(
+                "; max_age = {} ends it before max_attempts = {} is reached",
+                show(retry.max_age),
+                retry.max_attempts
+            )
+        } else {
+            String::new()
+        }
+    );
+    match window.capped_from {
+        Some(attempt) => say!(
+            "  the delay reaches its cap of {} after attempt {attempt}",
+            show(retry.backoff.cap())
+        ),
+        None => say!(
+            "  the delay never reaches its cap of {}",
+            show(retry.backoff.cap())
+        ),
+    }
+}
+
+/// The same for the endpoints that a route tries again in a way of its own.
+fn print_own_retries(config: &Config, route: &Route) {
+    for target in &route.to {
+        let named = |endpoint: &&Endpoint| endpoint.name == target.endpoint;
+        let endpoint = config.endpoints.iter().find(named);
+        if let (Some(endpoint), Some(retry)) = (endpoint, &target.retry) {
+            print_retries(retry, &format!(" to {}", endpoint.name));
+            for warning in endpoint.warnings(retry, show) {
+                say!("  warning: {warning}");
+            }
+        }
+    }
 }
 
 /// An endpoint that hangs holds as many places of the total as it has slots: some must be left for the others.
@@ -266,7 +297,10 @@ fn print_status(status: &Status) {
         for dead in &status.dead_letters {
             say!(
                 "{:<30} {:<12} {:>8} {:>10}",
-                cut(&dead.endpoint, 30),
+                match dead.endpoint.as_str() {
+                    "" => "(no route)".into(),
+                    endpoint => cut(endpoint, 30),
+                },
                 dead.reason,
                 dead.count,
                 age(dead.newest_seconds)

@@ -8,7 +8,7 @@ mod proxy;
 mod sending;
 mod tls;
 
-use std::{fs, time::Duration};
+use std::{fs, path::PathBuf, time::Duration};
 
 use reqwest::Url;
 
@@ -23,7 +23,7 @@ use crate::{
     message::Class,
     relay,
     retry::{self, Action, Actions, Backoff},
-    route::{OnDead, Order, Pattern, Route, Routes},
+    route::{OnDead, Order, Pattern, Route, Routes, Target},
     store,
 };
 
@@ -38,19 +38,23 @@ pub(crate) fn database(reader: &Reader<'_>, section: &Section<'_>) -> Option<sto
     let url = database_url(reader, section);
     let config = store::Config {
         url: String::new(),
+        url_file: None,
         ca_file: section
             .text("ca_file", r#"a path such as "/etc/ca.pem""#)
             .map(Into::into),
         guard: section.text("guard", r#"a word such as "production""#),
     };
+    let (url, url_file) = url?;
     Some(store::Config {
-        url: url?,
+        url,
+        url_file,
         ..config
     })
 }
 
-/// An override comes before the file, and the file before `DATABASE_URL`, which is often there for other programs.
-fn database_url(reader: &Reader<'_>, section: &Section<'_>) -> Option<String> {
+/// The URL, and the file that it is from. An override comes before the file, and the file before `DATABASE_URL`, which is
+/// often there for other programs.
+fn database_url(reader: &Reader<'_>, section: &Section<'_>) -> Option<(String, Option<PathBuf>)> {
     const EXPECTED: &str = r#"a URL such as "postgres://user@host/database""#;
     const VARIABLE: &str = "DATABASE_URL";
     let url = section.secret("url", EXPECTED, connection);
@@ -64,16 +68,17 @@ fn database_url(reader: &Reader<'_>, section: &Section<'_>) -> Option<String> {
         section.problem("url_file", message.into());
         None
     } else if section.has("url") && !file_first {
-        url
+        Some((url?, None))
     } else if section.has("url_file") {
-        let read = fs::read_to_string(file?).map_err(|error| format!("can't be read: {error}"));
-        read.and_then(|text| connection(text.trim()))
-            .map_err(|message| section.problem("url_file", message))
-            .ok()
+        let file = PathBuf::from(file?);
+        let read = fs::read_to_string(&file).map_err(|error| format!("can't be read: {error}"));
+        let url = read
+            .and_then(|text| connection(text.trim()))
+            .map_err(|message| section.problem("url_file", message));
+        Some((url.ok()?, Some(file)))
     } else if let Some(text) = reader.variable(VARIABLE) {
-        connection(text)
-            .map_err(|message| reader.variable_problem(VARIABLE, message))
-            .ok()
+        let url = connection(text).map_err(|message| reader.variable_problem(VARIABLE, message));
+        Some((url.ok()?, None))
     } else {
         let message =
             "no database: set url or url_file in [database], or DATABASE_URL in the environment";
@@ -123,8 +128,15 @@ pub(crate) fn history(section: &Section<'_>) -> maintenance::Config {
     config
 }
 
-/// The endpoints that are right, and the names of all of them, so that a route to a wrong one is not wrong as well.
-pub(crate) fn endpoints(root: &Section<'_>) -> (Vec<delivery::Endpoint>, Vec<String>) {
+/// An entry of `[[endpoints]]`, right or wrong, as a route sees it.
+pub(crate) struct Entry<'r> {
+    name: String,
+    /// With what it inherits.
+    section: Section<'r>,
+}
+
+/// The endpoints that are right, and the entries of all of them, so that a route to a wrong one is not wrong as well.
+pub(crate) fn endpoints<'r>(root: &Section<'r>) -> (Vec<delivery::Endpoint>, Vec<Entry<'r>>) {
     const NAME: &str = r#"a name such as "billing""#;
     const URL: &str = r#"a URL such as "http://127.0.0.1:9000/hook""#;
     let defaults = root.section("defaults");
@@ -135,12 +147,13 @@ pub(crate) fn endpoints(root: &Section<'_>) -> (Vec<delivery::Endpoint>, Vec<Str
         let message = "no endpoints: at least one [[endpoints]] with a name and a url is needed";
         root.problem("endpoints", message.into());
     }
-    let mut names = Vec::new();
+    let mut names: Vec<Entry<'r>> = Vec::new();
     let mut list = Vec::new();
     for mut entry in entries.into_iter().flatten() {
+        let mut written = None;
         let name = entry.aside().required("name", NAME, |text| {
-            let twice = names.iter().any(|name| name == text);
-            names.push(text.to_owned());
+            let twice = names.iter().any(|entry| entry.name == text);
+            written = Some(text.to_owned());
             let name = endpoint_name(text)?;
             if twice {
                 return Err(format!("there is another endpoint {name:?}"));
@@ -151,7 +164,9 @@ pub(crate) fn endpoints(root: &Section<'_>) -> (Vec<delivery::Endpoint>, Vec<Str
             entry = entry.named("endpoints", name);
         }
         let url = entry.required("url", URL, endpoint_url);
-        list.extend(endpoint(&entry.under(&defaults), name, url));
+        let section = entry.under(&defaults);
+        list.extend(endpoint(&section, name, url));
+        names.extend(written.map(|name| Entry { name, section }));
     }
     (list, names)
 }
@@ -204,7 +219,6 @@ fn endpoint(
 
 fn policy(section: &Section<'_>, actions: Actions) -> retry::Policy {
     let default = retry::Policy::default();
-
     retry::Policy {
         backoff: backoff(section),
         max_attempts: section.count("max_attempts", default.max_attempts, 1..=1000),
@@ -350,41 +364,53 @@ fn backoff(section: &Section<'_>) -> Backoff {
     }
 }
 
-pub(crate) fn routes(root: &Section<'_>, names: &[String]) -> Routes {
+pub(crate) fn routes(root: &Section<'_>, endpoints: &[Entry<'_>]) -> Routes {
     let entries = root.sections("routes");
     if entries.as_ref().is_some_and(Vec::is_empty) {
         let message = "no routes: at least one [[routes]] with topic and to is needed";
         root.problem("routes", message.into());
     }
     let entries = entries.into_iter().flatten();
-    Routes::new(entries.filter_map(|entry| route(&entry, names)).collect())
+    Routes::new(
+        entries
+            .filter_map(|entry| route(&entry, endpoints))
+            .collect(),
+    )
 }
 
-fn route(section: &Section<'_>, names: &[String]) -> Option<Route> {
+fn route(section: &Section<'_>, endpoints: &[Entry<'_>]) -> Option<Route> {
     let topic = section.required("topic", r#"a pattern such as "order.*""#, Pattern::parse);
     let order = order(section);
-    let to = section.required_list("to", r#"a list of endpoints such as ["billing"]"#)?;
-    if let Err(wrong) = targets(&to, names) {
+    let to = section.required_list("to", r#"a list of endpoints such as ["billing"]"#);
+    let retry = section.section("retry");
+    let known = |name: &String| endpoints.iter().any(|endpoint| endpoint.name == *name);
+    if !to.iter().flatten().any(known) {
+        // For what is wrong there, should there be no endpoint that it stands before.
+        policy(&retry.aside(), Actions::default());
+    }
+    let to = to?;
+    if let Err(wrong) = targets(&to, endpoints) {
         section.problem("to", wrong);
         return None;
     }
-    Some(Route {
-        topic: topic?,
-        to: to.iter().map(|name| name.as_str().into()).collect(),
-        order,
-    })
+    let to = to.iter().map(|name| target(&retry, name, endpoints));
+    let to = to.collect();
+    let topic = topic?;
+    Some(Route { topic, to, order })
 }
 
 /// Whether these are endpoints that a topic can go to, each once.
-fn targets(to: &[String], names: &[String]) -> Result<(), String> {
+fn targets(to: &[String], endpoints: &[Entry<'_>]) -> Result<(), String> {
     if to.is_empty() {
         return Err("must name an endpoint".into());
     }
     for (position, name) in to.iter().enumerate() {
         let shown = units::quoted(name);
+        let known = endpoints.iter().any(|endpoint| endpoint.name == *name);
         // Where there are no endpoints at all, that is the problem.
-        if !names.is_empty() && !names.contains(name) {
-            let known: Vec<String> = names.iter().map(|name| units::quoted(name)).collect();
+        if !endpoints.is_empty() && !known {
+            let known = endpoints.iter().map(|known| units::quoted(&known.name));
+            let known: Vec<String> = known.collect();
             return Err(format!(
                 "there is no endpoint {shown}, only {}",
                 known.join(", ")
@@ -395,6 +421,20 @@ fn targets(to: &[String], names: &[String]) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// An endpoint of a route, whose `retry` stands before that of the endpoint, key by key.
+fn target(retry: &Section<'_>, name: &str, endpoints: &[Entry<'_>]) -> Target {
+    let own = endpoints.iter().find(|endpoint| endpoint.name == name);
+    let own = own.filter(|_| retry.given());
+    let policy = own.map(|endpoint| {
+        let retry = retry.within(name).under(&endpoint.section.section("retry"));
+        policy(&retry, actions(&endpoint.section.aside()))
+    });
+    Target {
+        endpoint: name.into(),
+        retry: policy,
+    }
 }
 
 fn order(section: &Section<'_>) -> Order {

@@ -2,6 +2,7 @@
 
 mod mistakes;
 mod policies;
+mod routes;
 mod sending;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -94,6 +95,7 @@ fn two_keys_and_two_keys_are_enough() {
         config.database,
         store::Config {
             url: DATABASE.1.into(),
+            url_file: None,
             ca_file: None,
             guard: None,
         }

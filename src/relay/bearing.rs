@@ -10,7 +10,8 @@ use crate::{
     store::{BreakerState, Shared},
 };
 
-/// The endpoint's row is written so often at most.
+/// The endpoint's row is written so often at most. Tokens that were not used for so long are stale: relays that hoard them
+/// would send more at once after a pause than the burst allows.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// One endpoint's.
@@ -19,8 +20,9 @@ pub(super) struct Bearing {
     limits: Limits,
     /// To how many in flight it grows after a recovery.
     concurrency: i32,
-    /// Requests that may be made before more tokens have to be taken.
+    /// Requests that may be made before more tokens have to be taken, while these are fresh.
     tokens: i32,
+    tokens_at: Instant,
     next_tokens: Instant,
     counts: Counts,
     counted: Instant,
@@ -37,6 +39,7 @@ impl Bearing {
             limits,
             concurrency: i32::try_from(concurrency).unwrap_or(i32::MAX),
             tokens: 0,
+            tokens_at: now,
             next_tokens: now,
             counts: Counts::default(),
             counted: now,
@@ -50,10 +53,18 @@ impl Bearing {
     // === in a claim ===
 
     /// How many requests the tokens allow; `None` = any number.
-    pub(super) fn tokens(&self) -> Option<usize> {
+    pub(super) fn tokens(&self, now: Instant) -> Option<usize> {
         self.limits
             .rate
-            .map(|_| usize::try_from(self.tokens).unwrap_or(0))
+            .map(|_| usize::try_from(self.fresh(now)).unwrap_or(0))
+    }
+
+    fn fresh(&self, now: Instant) -> i32 {
+        if now < self.tokens_at + EVERY {
+            self.tokens
+        } else {
+            0
+        }
     }
 
     /// What a claim tells the database of the limits.
@@ -62,7 +73,7 @@ impl Bearing {
         let whole = |number: u32| i32::try_from(number).unwrap_or(i32::MAX);
         Shared {
             max_in_flight: self.limits.max_in_flight.map(whole),
-            probes: whole(breaker.probes),
+            probes: self.limits.breaker.map(|breaker| whole(breaker.probes)),
             ramp: breaker.ramp.as_secs_f64(),
             ramp_to: self.limits.max_in_flight.map_or(self.concurrency, whole),
             floor: self.floor,
@@ -96,17 +107,27 @@ impl Bearing {
 
     // === the rate ===
 
-    /// How many tokens to ask for now; `None` = none, or later.
-    pub(super) fn wants_tokens(&self, now: Instant) -> Option<(Rate, i32)> {
+    /// Whether to ask for tokens now, if there is something to send.
+    pub(super) fn wants_tokens(&self, now: Instant) -> bool {
+        self.limits.rate.is_some_and(|rate| {
+            let enough = per_second(&rate).min(self.concurrency).max(1);
+            now >= self.next_tokens && self.fresh(now) < enough
+        })
+    }
+
+    /// How many to ask for, and how many are brought back with that, which are no longer here. After a pause there are none: the
+    /// bucket has filled up meanwhile.
+    pub(super) fn exchange(&mut self, now: Instant) -> Option<(Rate, i32, i32)> {
         let rate = self.limits.rate?;
-        let full = per_second(&rate);
-        (now >= self.next_tokens && self.tokens < full.min(self.concurrency).max(1))
-            .then_some((rate, full - self.tokens))
+        let left = std::mem::take(&mut self.tokens);
+        let paused = now > self.tokens_at + EVERY + EVERY / 4;
+        Some((rate, per_second(&rate), if paused { 0 } else { left }))
     }
 
     /// So many were taken, the next one is there after `next`.
     pub(super) fn got_tokens(&mut self, taken: i32, next: Duration, now: Instant) {
-        self.tokens += taken;
+        self.tokens = taken;
+        self.tokens_at = now;
         self.next_tokens = now
             + if taken == 0 {
                 next.max(EVERY / 20)
@@ -116,8 +137,8 @@ impl Bearing {
     }
 
     /// When tokens may be asked for again, if there are none.
-    pub(super) fn next_tokens(&self) -> Option<Instant> {
-        (self.limits.rate.is_some() && self.tokens == 0).then_some(self.next_tokens)
+    pub(super) fn next_tokens(&self, now: Instant) -> Option<Instant> {
+        (self.limits.rate.is_some() && self.fresh(now) == 0).then_some(self.next_tokens)
     }
 
     // === the breaker ===
@@ -209,26 +230,57 @@ mod tests {
             now,
         );
         assert_eq!(
-            (bearing.tokens(), bearing.wants_tokens(now)),
-            (Some(0), Some((rate, 20)))
+            (bearing.tokens(now), bearing.wants_tokens(now)),
+            (Some(0), true)
         );
+        assert_eq!(bearing.exchange(now), Some((rate, 20, 0)));
         bearing.got_tokens(20, Duration::ZERO, now);
         assert_eq!(
-            (bearing.tokens(), bearing.wants_tokens(now)),
-            (Some(20), None)
+            (bearing.tokens(now), bearing.wants_tokens(now)),
+            (Some(20), false)
         );
         bearing.claimed(15, None, None, now);
-        assert_eq!(bearing.tokens(), Some(5));
-        assert_eq!(bearing.wants_tokens(now), None, "a moment ago");
-        assert_eq!(bearing.wants_tokens(now + EVERY), Some((rate, 15)));
+        assert_eq!(bearing.tokens(now), Some(5));
+        assert!(!bearing.wants_tokens(now), "a moment ago");
         bearing.unsent(100);
-        assert_eq!(bearing.tokens(), Some(20));
+        assert_eq!(bearing.tokens(now), Some(20));
         bearing.claimed(20, None, None, now);
         bearing.got_tokens(0, Duration::from_millis(300), now);
         assert_eq!(
-            bearing.next_tokens(),
+            bearing.next_tokens(now),
             Some(now + Duration::from_millis(300))
         );
+    }
+
+    #[test]
+    fn tokens_that_were_not_used_are_stale_and_brought_back() {
+        let now = Instant::now();
+        let rate = Rate {
+            per_second: 100.0,
+            burst: 20.0,
+        };
+        let limits = Limits {
+            rate: Some(rate),
+            ..Limits::default()
+        };
+        let mut bearing = bearing(limits, now);
+        bearing.got_tokens(20, Duration::ZERO, now);
+        bearing.claimed(5, None, None, now);
+        let later = now + EVERY;
+        assert_eq!(bearing.tokens(later - EVERY / 10), Some(15));
+        assert_eq!(bearing.next_tokens(later - EVERY / 10), None);
+        assert_eq!(
+            (bearing.tokens(later), bearing.next_tokens(later)),
+            (Some(0), Some(later))
+        );
+        assert!(bearing.wants_tokens(later));
+        assert_eq!(bearing.exchange(later), Some((rate, 20, 15)));
+        // The answer never came: they are not brought back twice.
+        assert_eq!(bearing.exchange(later), Some((rate, 20, 0)));
+        bearing.got_tokens(20, Duration::ZERO, later);
+        assert_eq!(bearing.tokens(later), Some(20));
+        let much_later = later + 2 * EVERY;
+        assert_eq!(bearing.exchange(much_later), Some((rate, 20, 0)), "lost");
     }
 
     #[test]
@@ -238,11 +290,11 @@ mod tests {
         bearing.claimed(100, None, None, now);
         assert_eq!(
             (
-                bearing.tokens(),
+                bearing.tokens(now),
                 bearing.wants_tokens(now),
-                bearing.next_tokens()
+                bearing.next_tokens(now)
             ),
-            (None, None, None)
+            (None, false, None)
         );
     }
 

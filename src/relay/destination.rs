@@ -26,6 +26,7 @@ use super::{Plan, bearing::Bearing, lanes::Lanes};
 use crate::{
     delivery::{Client, Endpoint},
     message::{Delivery, Lane},
+    retry,
     route::{Order, Route, Routes},
 };
 
@@ -143,6 +144,16 @@ impl Destinations {
         route.endpoints().filter_map(|name| self.by_name.get(name))
     }
 
+    /// How failed deliveries of a lane are tried again, where its route says so and not the endpoint.
+    pub(super) fn retry(&self, lane: &Lane) -> Option<Arc<retry::Policy>> {
+        let Bound::One(to) = self.of(lane)? else {
+            return None;
+        };
+        let mut targets = self.routes.of(&lane.topic)?.to.iter();
+        let target = targets.find(|target| *target.endpoint == *to.name)?;
+        target.retry.clone().map(Arc::new)
+    }
+
     /// The endpoint of a lane, and how many messages and bytes a claim may take for it; `None` if that is not worth it.
     pub(super) fn room(&self, lane: &Lane, now: Instant) -> Option<(Arc<str>, usize, usize)> {
         let Bound::One(destination) = self.of(lane)? else {
@@ -200,6 +211,19 @@ impl Destinations {
         }
     }
 
+    /// Whether nothing can be claimed from this lane before tokens are taken for its endpoint, and they can be now.
+    pub(super) fn needs_tokens(&self, lane: &Lane, now: Instant) -> bool {
+        let needs = |to: &Destination| {
+            let next = to.bearing.next_tokens(now);
+            to.is_open(now) && next.is_some_and(|next| next <= now)
+        };
+        match self.of(lane) {
+            None => false,
+            Some(Bound::One(to)) => needs(to),
+            Some(Bound::Several(route)) => self.all(route).any(needs),
+        }
+    }
+
     /// When the next endpoint that must not be asked now may be asked again.
     pub(super) fn next_opening(&self, now: Instant) -> Option<Instant> {
         let moments = self.by_name.values().flat_map(|destination| {
@@ -207,7 +231,7 @@ impl Destinations {
             [
                 Some(gate),
                 Some(destination.saturated),
-                destination.bearing.next_tokens(),
+                destination.bearing.next_tokens(now),
             ]
         });
         moments.flatten().filter(|until| *until > now).min()
@@ -270,10 +294,15 @@ impl Destination {
         }
     }
 
+    /// Whether it may be asked for messages now, as far as this relay knows.
+    pub(super) fn is_open(&self, now: Instant) -> bool {
+        now >= self.saturated && now >= *self.gate.borrow()
+    }
+
     /// How many messages and bytes a claim may take now; `None` while it is not worth a round trip. Small claims
     /// cost the database more per message, so while rows are in flight a claim waits for a quarter of the room.
     fn room(&self, now: Instant) -> Option<(usize, usize)> {
-        if now < self.saturated || now < *self.gate.borrow() {
+        if !self.is_open(now) {
             return None;
         }
         // What waits in memory here would take the place of what another relay could send.
@@ -288,16 +317,18 @@ impl Destination {
         let worth = free * 4 >= capacity && bytes * 4 >= self.budget;
         let messages = self
             .bearing
-            .tokens()
+            .tokens(now)
             .map_or(free, |tokens| tokens.min(free));
         (messages > 0 && (self.held == 0 || worth)).then_some((messages, bytes))
     }
 
-    /// Starts a task for each delivery, or for all of one key, or for each batch; they come in the order of `seq`.
+    /// Starts a task for each delivery, or for all of one key, or for each batch; they come in the order of `seq`. `retry` is
+    /// their route's.
     pub(super) fn start(
         &mut self,
         deliveries: Vec<Delivery>,
         order: Order,
+        retry: Option<&Arc<retry::Policy>>,
         desk: &Desk,
         tasks: &mut JoinSet<()>,
     ) {
@@ -308,6 +339,7 @@ impl Destination {
             Finished {
                 endpoint: self.name.clone(),
                 policy: self.endpoint.clone(),
+                retry: retry.cloned(),
                 delivery,
                 loaded,
                 started: None,
@@ -329,7 +361,6 @@ impl Destination {
             };
             let way = Way {
                 client: self.client.clone(),
-                endpoint: self.endpoint.clone(),
                 retired: self.retired.clone(),
                 slots: self.slots.clone(),
                 gate: self.gate.subscribe(),

@@ -155,6 +155,13 @@ impl Lanes {
         Some(lane)
     }
 
+    /// Those that there is something to be claimed from, as far as is known.
+    pub(super) fn due(&self, now: Instant) -> impl Iterator<Item = &Lane> {
+        let due = move |state: &State| state.look().is_some_and(|look| look <= now);
+        let lanes = self.lanes.iter();
+        lanes.filter_map(move |(lane, state)| due(state).then_some(lane))
+    }
+
     /// Where the next claim of this lane starts.
     pub(super) fn start(&mut self, lane: &Lane, now: Instant) -> Start {
         let Some(state) = self.lanes.get_mut(lane) else {

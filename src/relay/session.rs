@@ -2,6 +2,7 @@
 
 mod end;
 mod expand;
+mod expire;
 mod log;
 mod look;
 mod outage;
@@ -25,7 +26,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::put_off::PutOff;
+use self::{expire::Round, put_off::PutOff};
 use super::{
     Error, Plan, Summary,
     destination::{Bound, Desk, Destinations, Finished},
@@ -85,6 +86,8 @@ pub(super) struct Session<'a> {
     lanes: Lanes,
     destinations: Destinations,
     next_discovery: Instant,
+    /// How far the search for messages whose time is over has got.
+    round: Round,
     /// At the last skip scan no lane that can be delivered held anything due.
     idle: bool,
 
@@ -154,6 +157,7 @@ impl<'a> Session<'a> {
             me,
             destinations,
             next_discovery: sent,
+            round: Round::new(sent),
             idle: false,
             desk: Desk {
                 finished,
@@ -214,7 +218,7 @@ impl<'a> Session<'a> {
         self.settle().await;
         self.settle_stuck().await;
         self.tell_put_off().await;
-        self.share().await;
+        self.report_all().await;
         if self.doubt && self.may_call() {
             self.recover().await?;
         }
@@ -222,6 +226,9 @@ impl<'a> Session<'a> {
         if Instant::now() >= self.next_discovery && self.may_call() {
             self.discover().await;
         }
+        self.expire().await;
+        // After the look around: what it found is due now.
+        self.take_all_tokens().await;
         for _ in 0..CLAIMS {
             if !self.may_call() || self.doubt || !self.desk.lifeline.may_start() {
                 break;
@@ -250,6 +257,7 @@ impl<'a> Session<'a> {
             return Ok(());
         };
         let order = self.destinations.order(lane);
+        let retry = self.destinations.retry(lane);
         let limit = messages.clamp(1, self.plan.config.batch);
         let to = self.destinations.get(&name);
         // Of a batch each message may fail by itself, and what is behind it under its key must not have been sent.
@@ -372,7 +380,13 @@ impl<'a> Session<'a> {
             }
         }
         if let Some(destination) = self.destinations.get_mut(&name) {
-            destination.start(deliveries, order, &self.desk, &mut self.tasks);
+            destination.start(
+                deliveries,
+                order,
+                retry.as_ref(),
+                &self.desk,
+                &mut self.tasks,
+            );
         }
         Ok(())
     }

@@ -18,7 +18,13 @@ use super::{Config, Error};
 
 /// Reads the URL and prepares TLS.
 pub(super) fn parse(config: &Config) -> Result<(tokio_postgres::Config, MakeRustlsConnect), Error> {
-    let (url, verify) = split_verify(&config.url);
+    let (options, verify) = options(&config.url)?;
+    Ok((options, tls(verify, config.ca_file.as_deref())?))
+}
+
+/// Reads the URL: how to connect, and whether to check the server's certificate.
+pub(super) fn options(url: &str) -> Result<(tokio_postgres::Config, bool), Error> {
+    let (url, verify) = split_verify(url);
     // The parser's text names the parameter that is wrong; it never holds a value that may be the password.
     let mut postgres: tokio_postgres::Config = url
         .parse()
@@ -36,7 +42,7 @@ pub(super) fn parse(config: &Config) -> Result<(tokio_postgres::Config, MakeRust
     if postgres.get_tcp_user_timeout().is_none() {
         postgres.tcp_user_timeout(Duration::from_secs(30));
     }
-    Ok((postgres, tls(verify, config.ca_file.as_deref())?))
+    Ok((postgres, verify))
 }
 
 /// The client library does not know `verify-ca` and `verify-full`: they become `require`, and a check of ours.
@@ -178,6 +184,7 @@ mod tests {
     fn config(url: &str) -> Config {
         Config {
             url: url.into(),
+            url_file: None,
             ca_file: None,
             guard: None,
         }

@@ -25,18 +25,21 @@ impl Store {
         .map(drop)
     }
 
-    /// Takes up to `want` tokens of an endpoint's rate limit. Returns how many, and how long until the next one is there.
+    /// Takes up to `want` tokens of an endpoint's rate limit, after bringing `back` some that were not used. Returns how many,
+    /// and how long until the next one is there.
     pub async fn take_tokens(
         &self,
         endpoint: &str,
         rate: &Rate,
         want: i32,
+        back: i32,
     ) -> Result<(i32, Duration), Error> {
-        let parameters: [Parameter<'_>; 4] = [
+        let parameters: [Parameter<'_>; 5] = [
             (&endpoint, Type::TEXT),
             (&rate.per_second, Type::FLOAT8),
             (&rate.burst, Type::FLOAT8),
             (&want, Type::INT4),
+            (&back, Type::INT4),
         ];
         let row = self.one(sql::TAKE_TOKENS, &parameters).await?;
         let next = row.get::<_, Option<f64>>("next_in").unwrap_or(1.0);

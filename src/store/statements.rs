@@ -27,6 +27,8 @@ statements! {
     DEREGISTER = "deregister",
     DISCOVER = "discover",
     EXPAND = "expand",
+    EXPIRE = "expire",
+    EXPIRED = "expired",
     IDENTITY = "identity",
     LOAD = "load",
     MAINTAIN_PARTITIONS = "maintain_partitions",

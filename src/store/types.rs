@@ -66,8 +66,8 @@ pub struct Claim<'a> {
 pub struct Shared {
     /// Messages on their way to the endpoint at once.
     pub max_in_flight: Option<i32>,
-    /// So many while its breaker is half open.
-    pub probes: i32,
+    /// So many while its breaker is half open; `None` = this relay has no breaker for it, and none binds it.
+    pub probes: Option<i32>,
     /// For so many seconds after it closed the number in flight grows,
     pub ramp: f64,
     /// ... to this.

@@ -194,6 +194,8 @@ async fn check_says_what_each_endpoint_will_do() {
         [[endpoints]]\nname = \"idle\"\nurl = \"http://127.0.0.1:9/\"\n\
         retry = { base = \"1h\", cap = \"1h\", max_age = \"3h\" }\n\
         batch = { messages = 500, bytes = \"2KiB\" }\n\
+        [[routes]]\ntopic = \"slow.*\"\nto = [\"shop\"]\nretry = { delays = [\"10h\"] }\n\
+        [[routes]]\ntopic = \"*.paid\"\nto = [\"shop\"]\n\
         [[routes]]\ntopic = \"**\"\nto = [\"shop\"]\n\
         [[routes]]\ntopic = \"order.*\"\nto = [\"shop\"]\n";
     let path = directory.write("relay.toml", text);
@@ -209,12 +211,17 @@ async fn check_says_what_each_endpoint_will_do() {
         "max_age = 3h ends it before max_attempts = 20 is reached",
         "warning: no route leads to it",
         "warning: relay.concurrency = 64 leaves nothing beside endpoint idle (concurrency = 64)",
-        "topic ** → shop",
+        "topic ** → shop\n",
+        // Five times ten hours, and a tenth of each.
+        "topic slow.* → shop\n  retries to shop: up to 6 attempts over 2d7h (on average 2d4h)",
+        "  the delay reaches its cap of 11h after attempt 1\n  warning: attempts may go on for 2d7h, the receiver forgets keys after 1d",
         "warning: the route order.* → shop is never asked",
+        "warning: the routes slow.* → shop and *.paid → shop share topics such as slow.paid: the first of them decides, which is slow.*",
         "database: reachable, schema version",
     ] {
         assert!(out.contains(part), "{part} is not in:\n{out}");
     }
+    assert_eq!(out.matches("share topics").count(), 1, "{out}");
 }
 
 #[tokio::test]

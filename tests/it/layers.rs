@@ -7,7 +7,8 @@ use std::{
 /// From the words up. A module imports from the rows above its own only, so that neighbours don't know each other.
 const LAYERS: &[&[&str]] = &[
     &["message"],
-    &["route", "retry", "limit"],
+    &["retry", "limit"],
+    &["route"],
     &["store", "delivery"],
     &["relay", "maintenance"],
     &["config"],

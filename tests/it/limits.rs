@@ -13,6 +13,7 @@ use outbox_relay::{
     relay::Relay,
     retry,
 };
+use tokio::time::Instant;
 use tokio_postgres::Client;
 
 use crate::support::{
@@ -130,6 +131,42 @@ async fn the_rate_is_limited_over_all_relays_and_waiting_uses_no_attempt() {
     assert!(seconds >= 3.5, "100 requests within {seconds} s");
     let more_than_one = "outbox.attempts where attempt > 1";
     assert_eq!(scene.count(more_than_one).await, 0);
+}
+
+#[tokio::test]
+async fn relays_that_were_idle_send_no_more_at_once_than_the_burst() {
+    let receiver = Receiver::start(|_| Reply::status(200)).unwrap();
+    let scene = Scene::new(receiver, 3).await;
+    let (per_second, burst) = (20.0, 20.0);
+    let rate = Some(Rate { per_second, burst });
+    let limits = Limits { rate, ..limits() };
+    let relays = [(); 3].map(|()| start(scene.relay(&limits)));
+    scene.receiver.wait_for(3, SOON).await.unwrap();
+    eventually(
+        "nobody takes tokens, and the bucket is full",
+        SOON,
+        async || {
+            let full = "outbox.endpoints where tokens_at < clock_timestamp() - interval '1500 ms'";
+            scene.count(full).await == 1
+        },
+    )
+    .await;
+    let inserted = Instant::now();
+    let insert = "insert into outbox.messages (topic, payload) select 't', '{}' from generate_series(1, 100)";
+    scene.client.batch_execute(insert).await.unwrap();
+    scene.receiver.wait_for(103, SOON).await.unwrap();
+    for relay in relays {
+        relay.stop().await;
+    }
+    let mut sent = 0.0;
+    for request in &scene.receiver.requests()[3..] {
+        sent += 1.0;
+        let seconds = request.at.duration_since(inserted).as_secs_f64();
+        assert!(
+            sent <= burst + per_second * seconds,
+            "{sent} requests within {seconds} s"
+        );
+    }
 }
 
 #[tokio::test]
@@ -282,6 +319,30 @@ async fn resume_ends_the_pause_of_a_breaker() {
     .await;
     for relay in relays {
         relay.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_relay_without_a_breaker_is_not_bound_by_one() {
+    let states = [
+        "breaker = 'half_open'",
+        "breaker = 'open', breaker_until = now() + interval '1 hour'",
+        "breaker = 'closed', closed_at = now() + interval '1 hour'",
+    ];
+    for state in states {
+        let slow = Duration::from_millis(300);
+        let receiver = Receiver::start(move |_| Reply::status(200).after(slow)).unwrap();
+        let scene = Scene::new(receiver, 48).await;
+        let store = scene.database.store();
+        store.add_endpoints(&["shop"]).await.unwrap();
+        let set = format!("update outbox.endpoints set {state}");
+        scene.client.batch_execute(&set).await.unwrap();
+        let relay = start(scene.relay(&limits()));
+        scene.receiver.wait_for(48, SOON).await.unwrap();
+        relay.stop().await;
+        // As many as it has slots, and not two probes.
+        let most = scene.receiver.most_in_flight();
+        assert!(most > 8, "{state}: {most} in flight");
     }
 }
 

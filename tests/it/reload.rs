@@ -241,6 +241,29 @@ async fn what_is_invalid_or_needs_a_restart_changes_nothing_and_is_said_once() {
 }
 
 #[tokio::test]
+async fn the_retry_of_a_route_holds_for_what_is_claimed_after_the_reload() {
+    let stage = Stage::new().await;
+    let slow = Receiver::start(|_| Reply::status(503).after(Duration::from_secs(2))).unwrap();
+    let before = text(&[("shop", &slow.url("/"))], &[("**", "shop")], "");
+    let config = stage.directory.write("relay.toml", &before);
+    let relay = stage.run(&config);
+    let id = insert_one(&stage.client, "payload", "'1'").await;
+    slow.wait_for(1, SOON).await.unwrap();
+    // The attempt on its way is not its last, though it would be by the new policy.
+    replace(
+        &config,
+        &format!("{before}retry = {{ max_attempts = 1 }}\n"),
+    );
+    says(&relay, RELOADED, 1).await;
+    all_settled(&stage.client, SOON).await;
+    assert_eq!(outcomes(&stage.client, id).await, ["unavailable"; 2]);
+    let reason: String = one(&stage.client, "select reason from outbox.dead_letters").await;
+    assert_eq!(reason, "attempts");
+    let log = stop(relay).await;
+    assert!(log.contains("\"tables\":\"routes\""), "{log}");
+}
+
+#[tokio::test]
 async fn an_endpoint_that_is_removed_finishes_what_is_in_flight_and_gets_nothing_new() {
     let stage = Stage::new().await;
     let slow = Receiver::start(|_| Reply::status(200).after(Duration::from_secs(2))).unwrap();

@@ -27,6 +27,9 @@ const LARGE: [&str; 4] = ["messages", "leases", "lanes", "dead_letters"];
 /// Messages in one claim.
 const LIMIT: i32 = 200;
 
+/// Messages that are given up at once.
+const EXPIRING: i32 = 100;
+
 /// Rows that one scan may read: the window of an ordered claim, and some.
 const ROWS: f64 = 1000.0;
 
@@ -81,8 +84,8 @@ async fn plans_hold(rows: i32, due: &str) {
     outbox
         .run(&format!(
             "set synchronous_commit = off;
-             insert into outbox.messages (topic, key, payload, due_at, attempts)
-             select 't', 'k' || n % 100000, '{{\"n\": 1}}', {due}, n % 2 from generate_series(1, {rows}) n;
+             insert into outbox.messages (topic, key, payload, due_at, attempts, expires_at)
+             select 't', 'k' || n % 100000, '{{\"n\": 1}}', {due}, n % 2, case when n % 3 = 0 then now() + interval '1 s' * (n % 7 - 5) end from generate_series(1, {rows}) n;
              insert into outbox.messages (topic, due_at)
              select 'other' || n % 50, case when n % 3 = 0 then now() end from generate_series(1, {rows} / 1000) n;
              insert into outbox.lanes (topic) select 'other' || n from generate_series(1, {rows} / 1000) n;
@@ -289,6 +292,7 @@ async fn whole_life(session: &Session) {
         )
         .await;
     }
+    expire(session).await;
     session.run("renew", &[&me]).await;
     session.run("observe", &[&me]).await;
     session.run("reap", &[&dead, &0_i64, &3_i32]).await;
@@ -331,6 +335,22 @@ async fn expand(session: &Session, relay: Uuid, epoch: Uuid, floors: &Row) {
         .batch_execute("rollback to before")
         .await
         .unwrap();
+}
+
+/// Gives up what has expired, in both ways.
+async fn expire(session: &Session) {
+    let mut place = (None::<std::time::SystemTime>, 0_i64);
+    for hold in [true, false] {
+        let expired = session
+            .run("expired", &[&place.0, &place.1, &EXPIRING])
+            .await;
+        for lane in &expired {
+            let (topic, ids): (&str, Vec<Uuid>) = (lane.get("topic"), lane.get("ids"));
+            let parameters: [&(dyn ToSql + Sync); 6] = [&topic, &"", &"e", &hold, &ids, &"a relay"];
+            session.run("expire", &parameters).await;
+            place = (lane.get("expires_at"), lane.get("seq"));
+        }
+    }
 }
 
 /// Settles all of a lease, in all ways.

@@ -154,6 +154,7 @@ async fn template(admin: &Client) {
 pub(crate) fn config(url: &str) -> store::Config {
     store::Config {
         url: url.into(),
+        url_file: None,
         ca_file: None,
         guard: None,
     }

@@ -139,10 +139,19 @@ impl<'r> Section<'r> {
         self
     }
 
-    /// The same section, which takes what it does not have from `base`, key by key.
+    /// The same section, which takes what it does not have from `base`, key by key, and what that does not have from where
+    /// it inherits itself.
     pub(crate) fn under(mut self, base: &Section<'r>) -> Section<'r> {
-        self.inherited = vec![base.own.clone()];
+        self.inherited = base.layers().cloned().collect();
         self
+    }
+
+    /// The same section as it is for `name`: the digest knows its values by that as well.
+    pub(crate) fn within(&self, name: &str) -> Section<'r> {
+        Section {
+            id: self.id.as_ref().map(|id| join(id, name)),
+            ..self.clone()
+        }
     }
 
     /// The same section without what it inherits.

@@ -109,7 +109,7 @@ database.ca_file = 5 => expected a path such as "/etc/ca.pem", found the number 
 [[routes]] ; topic = "a" ; to = ["billing", "x"] => there is no endpoint "x", only "billing"
 [[routes]] ; topic = "a" ; to = ["billing", "billing"] => names endpoint "billing" twice
 [[routes]] ; topic = "a" ; to = ["biling"] => there is no endpoint "biling", only "billing"
-[[routes]] ; topic = "a" ; to = ["billing"] ; key = 1 => line 4, routes[0].key: unknown key; known here: on_dead, order, to, topic
+[[routes]] ; topic = "a" ; to = ["billing"] ; key = 1 => line 4, routes[0].key: unknown key; known here: on_dead, order, retry, to, topic
 [[routes]] ; topic = "a" ; to = ["billing"] ; order = "seq" => line 4, routes[0].order: expected "none" or "key", found "seq"
 [[routes]] ; topic = "a" ; to = ["billing"] ; order = "key" ; on_dead = "stop" => expected "hold" or "continue", found "stop"
 [[routes]] ; topic = "a" ; to = ["billing"] ; on_dead = "hold" => means something only with order = "key"

@@ -110,12 +110,15 @@ fn the_key_can_be_written_in_other_ways() {
     );
     assert_eq!(key.ttl, seconds(12 * 3600));
     assert_eq!(
-        endpoint.warnings(units::show_duration),
+        endpoint.warnings(&endpoint.retry, units::show_duration),
         Vec::<String>::new()
     );
     let retry = "retry.max_attempts = 100 ; idempotency.header = \"IDEMPOTENCY-KEY\"";
     let endpoint = billing(retry, defaults, &[]).unwrap();
-    let [warning] = endpoint.warnings(units::show_duration).try_into().unwrap();
+    let [warning] = endpoint
+        .warnings(&endpoint.retry, units::show_duration)
+        .try_into()
+        .unwrap();
     assert!(warning.ends_with(
         "forgets keys after 12h (idempotency.ttl): it may take a late one for a new message"
     ));

@@ -57,20 +57,24 @@ impl Way {
         let Some(_places) = places.await else { return };
         let now = Instant::now();
         ticket.give_up_expired(now);
-        if ticket.left.is_empty() || !self.may_start(now, &desk.lifeline) {
+        let Some(first) = ticket.left.front() else {
+            return;
+        };
+        if !self.may_start(now, &desk.lifeline) {
             return;
         }
+        let policy = first.policy.clone();
         let count = ticket.left.len();
         let Some(answered) = self.request(&mut ticket, count, &desk.lifeline).await else {
             return;
         };
-        let dead = self.endpoint.retry.action(&answered.whole) == Action::Dead;
+        let dead = policy.retry.action(&answered.whole) == Action::Dead;
         if answered.each.is_some() || !dead || count == 1 {
             ticket.report_batch(answered);
             return;
         }
         tracing::warn!(
-            endpoint = self.endpoint.name,
+            endpoint = policy.name,
             messages = count,
             error = answered.whole.error,
             "a batch was refused: its messages are sent one by one"

@@ -18,7 +18,7 @@ use crate::{
     delivery::{Client, Endpoint},
     message::{Class, Delivery, Outcome},
     relay::renewal::Lifeline,
-    retry::Action,
+    retry::{self, Action},
 };
 
 /// What a task came to.
@@ -27,6 +27,8 @@ pub(in crate::relay) struct Finished {
     pub(in crate::relay) endpoint: Arc<str>,
     /// The endpoint as it was then: whether its answer is a success must not change under a key on its way.
     pub(in crate::relay) policy: Arc<Endpoint>,
+    /// How its route wanted it to be tried again then; `None` = as the endpoint does.
+    pub(in crate::relay) retry: Option<Arc<retry::Policy>>,
     pub(in crate::relay) delivery: Delivery,
     /// When it was loaded.
     pub(in crate::relay) loaded: Instant,
@@ -67,7 +69,6 @@ pub(super) struct Ticket {
 /// How a task reaches its endpoint, as that was when the messages were claimed.
 pub(super) struct Way {
     pub(super) client: Client,
-    pub(super) endpoint: Arc<Endpoint>,
     pub(super) retired: CancellationToken,
     pub(super) slots: Arc<Semaphore>,
     pub(super) gate: watch::Receiver<Instant>,
@@ -129,7 +130,8 @@ impl Way {
                 // Another relay may deliver it from now on.
                 () = desk.lifeline.cut() => return,
             };
-            let delivered = self.endpoint.retry.action(&outcome) == Action::Success;
+            // What an answer means, no route changes.
+            let delivered = report.policy.retry.action(&outcome) == Action::Success;
             report.outcome = Some(outcome);
             ticket.report(false);
             if !delivered {

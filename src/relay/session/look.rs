@@ -83,14 +83,15 @@ impl Session<'_> {
             // The renewal is late; what it needs is time.
             return now + self.plan.config.lease / 20;
         }
-        let look = self
-            .lanes
-            .next_look(|lanes, lane| self.destinations.fits(lanes, lane, now));
+        let look = self.lanes.next_look(|lanes, lane| {
+            let to = &self.destinations;
+            to.fits(lanes, lane, now) || to.needs_tokens(lane, now)
+        });
         let opening = self.destinations.next_opening(now);
         [look, opening]
             .into_iter()
             .flatten()
-            .fold(self.next_discovery, Instant::min)
+            .fold(self.next_discovery.min(self.round.next()), Instant::min)
     }
 
     /// Takes the messages of relays that are dead. What fails is seen again at the next beat.

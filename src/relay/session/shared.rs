@@ -7,29 +7,47 @@ use tokio::time::Instant;
 use super::{LONGEST_WAIT, Session};
 use crate::{
     limit::{Breaker, Counts, Rate},
+    relay::destination::Bound,
     store::BreakerState,
 };
 
 impl Session<'_> {
-    /// Tells the breakers what was seen, and takes tokens for the next second.
-    pub(super) async fn share(&mut self) {
+    /// Tells the breakers what was seen.
+    pub(super) async fn report_all(&mut self) {
         let now = Instant::now();
         let mut reports: Vec<(Arc<str>, Breaker, Counts)> = Vec::new();
-        let mut wants: Vec<(Arc<str>, Rate, i32)> = Vec::new();
         for destination in self.destinations.iter_mut() {
-            let name = destination.name.clone();
             if let Some((breaker, counts)) = destination.bearing.due(now) {
-                reports.push((name.clone(), breaker, counts));
-            }
-            if let Some((rate, want)) = destination.bearing.wants_tokens(now) {
-                wants.push((name, rate, want));
+                reports.push((destination.name.clone(), breaker, counts));
             }
         }
         for (endpoint, breaker, counts) in reports {
             self.report(&endpoint, &breaker, counts).await;
         }
-        for (endpoint, rate, want) in wants {
-            self.take_tokens(&endpoint, &rate, want).await;
+    }
+
+    /// Takes tokens for the next second, for the endpoints that have something to be sent.
+    pub(super) async fn take_all_tokens(&mut self) {
+        if !self.may_call() {
+            return;
+        }
+        let now = Instant::now();
+        let open = self.destinations.iter_mut().filter(|to| to.is_open(now));
+        let wanting = open.filter(|to| to.bearing.wants_tokens(now));
+        let mut wanting: Vec<Arc<str>> = wanting.map(|to| to.name.clone()).collect();
+        wanting.retain(|name| {
+            let mut due = self.lanes.due(now);
+            due.any(|lane| match self.destinations.of(lane) {
+                None => false,
+                Some(Bound::One(to)) => to.name == *name,
+                Some(Bound::Several(route)) => route.endpoints().any(|to| *to == **name),
+            })
+        });
+        for endpoint in wanting {
+            let destination = self.destinations.get_mut(&endpoint);
+            if let Some((rate, want, back)) = destination.and_then(|to| to.bearing.exchange(now)) {
+                self.take_tokens(&endpoint, &rate, want, back).await;
+            }
         }
     }
 
@@ -56,11 +74,16 @@ impl Session<'_> {
         }
     }
 
-    async fn take_tokens(&mut self, endpoint: &str, rate: &Rate, want: i32) {
+    async fn take_tokens(&mut self, endpoint: &str, rate: &Rate, want: i32, back: i32) {
         if !self.may_call() {
             return;
         }
-        match self.stage.store.take_tokens(endpoint, rate, want).await {
+        match self
+            .stage
+            .store
+            .take_tokens(endpoint, rate, want, back)
+            .await
+        {
             Ok((taken, next)) => {
                 let now = Instant::now();
                 self.succeeded();

@@ -23,6 +23,7 @@ impl Session<'_> {
         let Finished {
             endpoint,
             policy,
+            retry,
             mut delivery,
             loaded,
             started,
@@ -34,14 +35,20 @@ impl Session<'_> {
         let waited = now.duration_since(loaded);
         delivery.age = delivery.age.saturating_add(waited);
         delivery.expires_in = delivery.expires_in.map(|left| left.saturating_sub(waited));
+        // The endpoint's own decides what follows for the endpoint, whatever route led to it.
+        let retry = retry.as_deref().unwrap_or(&policy.retry);
         let settlement = match &outcome {
-            Some(outcome) => policy.retry.settle(&delivery, outcome, self.stage.rng),
+            Some(outcome) => retry.settle(&delivery, outcome, self.stage.rng),
             None if delivery.expires_in.is_some_and(|left| left.is_zero()) => {
                 Settlement::Dead(Reason::Expired)
             }
             None => Settlement::Release,
         };
-        let attempt = delivery.attempt();
+        // One that is dead without a request has had those before.
+        let attempt = match (&outcome, &settlement) {
+            (None, Settlement::Dead(_)) => delivery.attempt() - 1,
+            _ => delivery.attempt(),
+        };
         if started.is_none() && destination.endpoint.limits == policy.limits {
             destination.bearing.unsent(1);
         }

@@ -199,3 +199,20 @@ async fn a_suspect_waits_for_the_earlier_row_too() {
         .await;
     assert_eq!(taken(&outbox, &me, &LANE).await, [2]);
 }
+
+#[tokio::test]
+async fn a_head_that_expired_before_fan_out_holds_its_key_at_every_endpoint() {
+    let (outbox, me) = outbox("(1, 'k', null, 0)", "(2, 'k', null, 0)").await;
+    outbox
+        .run("update outbox.messages set expires_at = now() where seq = 1")
+        .await;
+    let id: Uuid = outbox
+        .one("select id from outbox.messages where seq = 1", &[])
+        .await;
+    let ids = [id];
+    let expired = outbox.store.expire("a relay", &LANE, "", true, &ids).await;
+    assert_eq!(expired.unwrap().dead, 1);
+    assert!(taken(&outbox, &me, &OTHER).await.is_empty());
+    outbox.run("delete from outbox.held_keys").await;
+    assert_eq!(taken(&outbox, &me, &OTHER).await, [2]);
+}

@@ -84,7 +84,8 @@ impl Stage {
 
     fn start(&mut self, deliveries: Vec<Delivery>) {
         let (desk, tasks) = (&self.desk, &mut self.tasks);
-        self.destination.start(deliveries, Order::None, desk, tasks);
+        self.destination
+            .start(deliveries, Order::None, None, desk, tasks);
     }
 
     /// What is reported by the time all tasks have ended, by id.
@@ -147,6 +148,7 @@ fn a_claim_is_cut_by_number_and_size_in_its_order() {
         let finished = |(n, &(attempts, size)): (u8, &(u32, usize))| Finished {
             endpoint: "shop".into(),
             policy: policy.clone(),
+            retry: None,
             delivery: delivery(n, attempts, size),
             loaded: Instant::now(),
             started: None,
@@ -240,6 +242,7 @@ async fn a_panic_is_that_of_each_message_that_was_started() {
         let finished = |delivery: Delivery| Finished {
             endpoint: "shop".into(),
             policy: policy.clone(),
+            retry: None,
             started: (delivery.seq <= started).then_some(now),
             delivery,
             loaded: now,
