@@ -42,7 +42,7 @@ use std::{
     time::Duration,
 };
 
-use reqwest::{RequestBuilder, StatusCode, Url};
+use reqwest::{Request, StatusCode, Url};
 use rustls::crypto::{CryptoProvider, ring};
 use tokio::time::{Instant, timeout};
 
@@ -137,7 +137,9 @@ enum Fault {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// The URL is none that a request can be sent to.
-    #[error("endpoint {endpoint}: its URL must be an http:// or https:// one with a host")]
+    #[error(
+        "endpoint {endpoint}: its URL must be an http:// or https:// one with a host, without credentials"
+    )]
     Url {
         /// The endpoint's name.
         endpoint: String,
@@ -240,7 +242,8 @@ impl Client {
         install_tls();
         // What reqwest would refuse at the first request would kill that row, and the next, as if they were at fault.
         let scheme = matches!(endpoint.url.scheme(), "http" | "https");
-        if !scheme || endpoint.url.as_str().parse::<hyper::Uri>().is_err() {
+        let credentials = !endpoint.url.username().is_empty() || endpoint.url.password().is_some();
+        if !scheme || credentials || endpoint.url.as_str().parse::<hyper::Uri>().is_err() {
             return Err(ClientError::Url {
                 endpoint: endpoint.name.clone(),
             });
@@ -356,10 +359,7 @@ impl Inner {
         authorization: &Authorization,
         answer: &mut Answer,
     ) -> Result<(), reqwest::Error> {
-        let request = || {
-            self.maker
-                .request(&self.http.current(), prepared, authorization)
-        };
+        let request = || self.maker.request(prepared, authorization);
         let connects = self.connects.load(Ordering::Relaxed);
         let result = self.exchange(request(), answer).await;
         // With a connection begun meanwhile, by this attempt or its neighbours, it may have been a new one.
@@ -371,12 +371,8 @@ impl Inner {
         self.exchange(request(), answer).await
     }
 
-    async fn exchange(
-        &self,
-        request: RequestBuilder,
-        answer: &mut Answer,
-    ) -> Result<(), reqwest::Error> {
-        let mut response = request.send().await?;
+    async fn exchange(&self, request: Request, answer: &mut Answer) -> Result<(), reqwest::Error> {
+        let mut response = self.http.current().execute(request).await?;
         answer.head(&response);
         let length = response.content_length();
         // A body that says it is longer takes its connection with it in any case.

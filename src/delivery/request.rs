@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use reqwest::{
-    RequestBuilder, Url,
+    Request, Url,
     header::{AUTHORIZATION, CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue},
 };
 use uuid::Uuid;
@@ -49,8 +49,7 @@ impl Maker {
     pub(super) fn new(endpoint: &Endpoint) -> Result<Maker, String> {
         let mut taken = endpoint.format.taken();
         taken.push(endpoint.idempotency.header.clone());
-        let in_url = !endpoint.url.username().is_empty() || endpoint.url.password().is_some();
-        if endpoint.auth != auth::Config::None || in_url {
+        if endpoint.auth != auth::Config::None {
             taken.push(AUTHORIZATION);
         }
         Ok(Maker {
@@ -111,21 +110,16 @@ impl Maker {
     }
 
     /// The request as it goes out now.
-    pub(super) fn request(
-        &self,
-        http: &reqwest::Client,
-        prepared: &Prepared,
-        authorization: &Authorization,
-    ) -> RequestBuilder {
-        let mut headers = prepared.headers.clone();
-        self.secrets.add(&mut headers);
+    pub(super) fn request(&self, prepared: &Prepared, authorization: &Authorization) -> Request {
+        let mut request = Request::new(self.format.method.clone(), prepared.url.clone());
+        let headers = request.headers_mut();
+        headers.clone_from(&prepared.headers);
+        self.secrets.add(headers);
         if let Some(value) = &authorization.value {
             headers.insert(AUTHORIZATION, value.clone());
         }
-        let id = prepared.id.hyphenated().to_string();
-        self.signer.sign(&mut headers, &id, &prepared.body);
-        http.request(self.format.method.clone(), prepared.url.clone())
-            .headers(headers)
-            .body(body(prepared.body.clone()))
+        self.signer.sign(headers, &prepared.id, &prepared.body);
+        *request.body_mut() = Some(body(prepared.body.clone()));
+        request
     }
 }

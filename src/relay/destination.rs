@@ -5,6 +5,7 @@
 //! What was claimed for the latter two and is not yet on its way is given back.
 
 mod batch;
+mod queue;
 mod task;
 
 use std::{
@@ -21,7 +22,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 pub(super) use self::task::{Desk, Finished};
-use self::task::{Ticket, Way};
+use self::{
+    queue::Queue,
+    task::{Ticket, Way},
+};
 use super::{Plan, bearing::Bearing, lanes::Lanes};
 use crate::{
     delivery::{Client, Endpoint},
@@ -57,17 +61,16 @@ pub(super) enum Bound<'a> {
 pub(super) struct Destination {
     pub(super) endpoint: Arc<Endpoint>,
     pub(super) name: Arc<str>,
-    client: Client,
-    /// Cancelled when a reload changes or removes the endpoint: tasks that have not started give their message back.
-    retired: CancellationToken,
-    slots: Arc<Semaphore>,
+    /// How it is reached. Another one when a reload changes it: what was claimed for the old one and not started is given back.
+    way: Arc<Way>,
+    queue: Arc<Queue>,
     /// Messages that are claimed and not yet finished.
     held: usize,
     /// Bytes of their payloads.
     bytes: usize,
     /// How many bytes may be held; one message more is always let in.
     budget: usize,
-    /// Closed until then, as far as this relay knows; tasks that have not started give their message back.
+    /// Closed until then, as far as this relay knows; what has not started is given back.
     gate: watch::Sender<Instant>,
     /// It is closed because somebody paused it.
     paused: bool,
@@ -88,27 +91,26 @@ impl Destinations {
             by_name: HashMap::new(),
             parked: HashMap::new(),
         };
-        // Nothing is held yet, so nothing has to shrink.
-        destinations.adopt(plan, &mut JoinSet::new());
+        destinations.adopt(plan);
         destinations
     }
 
-    /// Takes over a plan. What has to wait for slots that are in use becomes a task.
+    /// Takes over a plan.
     ///
     /// The memory for payloads is shared evenly, so that one endpoint that hangs can't take what the others need.
-    pub(super) fn adopt(&mut self, plan: &Plan, tasks: &mut JoinSet<()>) {
+    pub(super) fn adopt(&mut self, plan: &Plan) {
         let budget = plan.config.memory / plan.endpoints.len().max(1);
         let mut before = std::mem::take(&mut self.by_name);
         for (endpoint, client) in &plan.endpoints {
             let name = endpoint.name.as_str();
             let kept = before.remove(name).or_else(|| self.parked.remove(name));
             let mut destination = kept.unwrap_or_else(|| Destination::new(endpoint, client));
-            destination.change(endpoint, client, tasks);
+            destination.change(endpoint, client);
             destination.budget = budget;
             self.by_name.insert(destination.name.clone(), destination);
         }
         for (name, destination) in before {
-            destination.retired.cancel();
+            destination.retire();
             self.parked.insert(name, destination);
         }
         self.routes = plan.routes.clone();
@@ -237,6 +239,11 @@ impl Destinations {
         moments.flatten().filter(|until| *until > now).min()
     }
 
+    /// All that hold something or may.
+    pub(super) fn all_held(&self) -> impl Iterator<Item = &Destination> {
+        self.by_name.values().chain(self.parked.values())
+    }
+
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Destination> {
         self.by_name.values_mut()
     }
@@ -260,15 +267,15 @@ impl Destinations {
 impl Destination {
     fn new(endpoint: &Arc<Endpoint>, client: &Client) -> Destination {
         let now = Instant::now();
+        let gate = watch::channel(now).0;
         Destination {
             name: endpoint.name.as_str().into(),
-            client: client.clone(),
-            retired: CancellationToken::new(),
-            slots: Arc::new(Semaphore::new(endpoint.concurrency)),
+            way: way(endpoint, client, &gate),
+            queue: Arc::new(Queue::new(endpoint.concurrency)),
             held: 0,
             bytes: 0,
             budget: 0,
-            gate: watch::channel(now).0,
+            gate,
             paused: false,
             closed_since: None,
             saturated: now,
@@ -278,20 +285,25 @@ impl Destination {
     }
 
     /// Becomes what the endpoint is now. Nothing happens to one that is as it was.
-    fn change(&mut self, endpoint: &Arc<Endpoint>, client: &Client, tasks: &mut JoinSet<()>) {
-        if *self.endpoint == **endpoint && !self.retired.is_cancelled() {
+    fn change(&mut self, endpoint: &Arc<Endpoint>, client: &Client) {
+        if *self.endpoint == **endpoint && !self.way.retired.is_cancelled() {
             return;
         }
-        self.retired.cancel();
-        self.retired = CancellationToken::new();
-        let before = std::mem::replace(&mut self.endpoint, endpoint.clone());
-        self.client = client.clone();
+        self.retire();
+        self.way = way(endpoint, client, &self.gate);
         // The old requests keep their slots, so old and new ones together are never more than the endpoint may get.
-        resize(&self.slots, before.concurrency, endpoint.concurrency, tasks);
+        self.queue.resize(endpoint.concurrency);
+        let before = std::mem::replace(&mut self.endpoint, endpoint.clone());
         if before.limits != endpoint.limits || before.messages() != endpoint.messages() {
             let now = Instant::now();
             self.bearing = Bearing::new(endpoint.limits.clone(), endpoint.messages(), now);
         }
+    }
+
+    /// Nothing is started any more in the way that was.
+    fn retire(&self) {
+        self.way.retired.cancel();
+        self.queue.clear();
     }
 
     /// Whether it may be asked for messages now, as far as this relay knows.
@@ -322,7 +334,7 @@ impl Destination {
         (messages > 0 && (self.held == 0 || worth)).then_some((messages, bytes))
     }
 
-    /// Starts a task for each delivery, or for all of one key, or for each batch; they come in the order of `seq`. `retry` is
+    /// Puts each delivery, or all of one key, or each batch, before the workers; they come in the order of `seq`. `retry` is
     /// their route's.
     pub(super) fn start(
         &mut self,
@@ -336,7 +348,7 @@ impl Destination {
         let take = |delivery: Delivery| {
             self.held += 1;
             self.bytes += size(&delivery);
-            Finished {
+            Box::new(Finished {
                 endpoint: self.name.clone(),
                 policy: self.endpoint.clone(),
                 retry: retry.cloned(),
@@ -345,31 +357,31 @@ impl Destination {
                 started: None,
                 outcome: None,
                 heard: self.endpoint.batch.as_ref().map(|_| Vec::new()),
-            }
+            })
         };
         let messages = deliveries.into_iter().map(take);
         let batch = self.endpoint.batch.clone();
         let lists = match &batch {
             // A claim for an endpoint with batches has no key twice.
-            Some(batch) => batch::cut(messages.collect(), batch),
+            Some(batch) => batch::cut(messages, batch),
             None => chains(messages, order),
         };
-        for left in lists {
-            let ticket = Ticket {
-                finished: desk.finished.clone(),
-                left,
-            };
-            let way = Way {
-                client: self.client.clone(),
-                retired: self.retired.clone(),
-                slots: self.slots.clone(),
-                gate: self.gate.subscribe(),
-            };
-            match batch {
-                Some(_) => tasks.spawn(way.deliver_batch(ticket, desk.clone())),
-                None => tasks.spawn(way.deliver(ticket, desk.clone())),
-            };
-        }
+        let ticket = |left| Ticket {
+            finished: desk.finished.clone(),
+            left,
+        };
+        self.queue.push(&self.way, lists.into_iter().map(ticket));
+        self.queue.hire(desk, tasks);
+    }
+
+    /// Gives back what has not started.
+    pub(super) fn give_back(&self) {
+        self.queue.clear();
+    }
+
+    /// Another worker for one that panicked.
+    pub(super) fn hire(&self, desk: &Desk, tasks: &mut JoinSet<()>) {
+        self.queue.hire(desk, tasks);
     }
 
     /// Nothing more is started until then. It does not shorten a longer wait.
@@ -381,6 +393,9 @@ impl Destination {
             *gate = until.max(*gate);
             later
         });
+        if until > Instant::now() {
+            self.queue.clear();
+        }
     }
 
     /// The endpoint lets deliveries through.
@@ -414,22 +429,32 @@ impl Destination {
 }
 
 /// Each message by itself, or behind those before it under its key.
-fn chains(messages: impl Iterator<Item = Finished>, order: Order) -> Vec<VecDeque<Finished>> {
-    let mut chains: Vec<VecDeque<Finished>> = Vec::with_capacity(messages.size_hint().0);
+fn chains(
+    messages: impl Iterator<Item = Box<Finished>>,
+    order: Order,
+) -> Vec<VecDeque<Box<Finished>>> {
+    let mut chains: Vec<VecDeque<Box<Finished>>> = Vec::with_capacity(messages.size_hint().0);
     let mut by_key = HashMap::new();
     for message in messages {
-        let key = message.delivery.key.clone();
-        let chain = key
-            .filter(|_| order.is_by_key())
-            .map_or(chains.len(), |key| {
-                *by_key.entry(key).or_insert(chains.len())
-            });
+        let key = message.delivery.key.as_ref().filter(|_| order.is_by_key());
+        let chain = key.map_or(chains.len(), |key| {
+            *by_key.entry(key.clone()).or_insert(chains.len())
+        });
         match chains.get_mut(chain) {
             Some(chain) => chain.push_back(message),
             None => chains.push(VecDeque::from([message])),
         }
     }
     chains
+}
+
+fn way(endpoint: &Endpoint, client: &Client, gate: &watch::Sender<Instant>) -> Arc<Way> {
+    Arc::new(Way {
+        client: client.clone(),
+        in_batches: endpoint.batch.is_some(),
+        retired: CancellationToken::new(),
+        gate: gate.subscribe(),
+    })
 }
 
 fn size(delivery: &Delivery) -> usize {

@@ -93,7 +93,7 @@ pub(super) struct Session<'a> {
 
     desk: Desk,
     stopping: watch::Sender<bool>,
-    inbox: mpsc::UnboundedReceiver<Finished>,
+    inbox: mpsc::UnboundedReceiver<Box<Finished>>,
     /// Relays that the renewal has seen to be dead.
     dead: mpsc::UnboundedReceiver<Peer>,
     tasks: JoinSet<()>,

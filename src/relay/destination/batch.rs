@@ -5,7 +5,7 @@
 //! again message by message, in the same slot; and a message that has failed some times goes alone from the start, since
 //! what hangs or crashes the receiver gets no answer that could name it.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::ControlFlow, pin::Pin};
 
 use tokio::time::Instant;
 
@@ -13,7 +13,6 @@ use super::task::{Desk, Finished, Heard, Ticket, Way};
 use crate::{
     delivery::batch::{Answered, Config},
     message::{Delivery, Outcome},
-    relay::renewal::Lifeline,
     retry::Action,
 };
 
@@ -21,7 +20,10 @@ use crate::{
 const FAILED: u32 = 3;
 
 /// Cuts what a claim brought into batches; they keep the order. Nothing waits for a batch to be full.
-pub(super) fn cut(messages: Vec<Finished>, config: &Config) -> Vec<VecDeque<Finished>> {
+pub(super) fn cut(
+    messages: impl Iterator<Item = Box<Finished>>,
+    config: &Config,
+) -> Vec<VecDeque<Box<Finished>>> {
     let mut batches = Vec::new();
     let mut batch = VecDeque::new();
     let mut bytes = 0;
@@ -48,30 +50,32 @@ pub(super) fn cut(messages: Vec<Finished>, config: &Config) -> Vec<VecDeque<Fini
 // === impl Way ===
 
 impl Way {
-    /// The way of a batch: a slot, one request, a report of each message; and if it was refused as a whole, one request
-    /// for each.
-    pub(super) async fn deliver_batch(self, mut ticket: Ticket, mut desk: Desk) {
-        let mut gate = self.gate.clone();
-        let stopping = &mut desk.stopping;
-        let places = self.places(&mut gate, stopping, &desk.lifeline, &desk.total);
-        let Some(_places) = places.await else { return };
+    /// The way of a batch: one request, a report of each message; and if it was refused as a whole, one request for each.
+    pub(super) async fn deliver_batch(
+        &self,
+        mut ticket: Ticket,
+        desk: &Desk,
+        mut cut: Pin<&mut impl Future<Output = ()>>,
+    ) -> ControlFlow<()> {
+        const DONE: ControlFlow<()> = ControlFlow::Continue(());
+        let Some(_place) = self.place(desk, cut.as_mut()).await? else {
+            return DONE;
+        };
         let now = Instant::now();
         ticket.give_up_expired(now);
         let Some(first) = ticket.left.front() else {
-            return;
+            return DONE;
         };
-        if !self.may_start(now, &desk.lifeline) {
-            return;
+        if !self.may_start(now, desk) {
+            return DONE;
         }
         let policy = first.policy.clone();
         let count = ticket.left.len();
-        let Some(answered) = self.request(&mut ticket, count, &desk.lifeline).await else {
-            return;
-        };
+        let answered = self.request(&mut ticket, count, cut.as_mut()).await?;
         let dead = policy.retry.action(&answered.whole) == Action::Dead;
         if answered.each.is_some() || !dead || count == 1 {
             ticket.report_batch(answered);
-            return;
+            return DONE;
         }
         tracing::warn!(
             endpoint = policy.name,
@@ -83,24 +87,22 @@ impl Way {
         while !ticket.left.is_empty() {
             let now = Instant::now();
             ticket.give_up_expired(now);
-            let stopped = *desk.stopping.borrow() || self.retired.is_cancelled();
-            if ticket.left.is_empty() || stopped || !self.may_start(now, &desk.lifeline) {
-                return;
+            if ticket.left.is_empty() || !self.may_start(now, desk) {
+                return DONE;
             }
-            match self.request(&mut ticket, 1, &desk.lifeline).await {
-                Some(answered) => ticket.report_batch(answered),
-                None => return,
-            }
+            let answered = self.request(&mut ticket, 1, cut.as_mut()).await?;
+            ticket.report_batch(answered);
         }
+        DONE
     }
 
-    /// One request with the first messages. `None`: another relay may deliver them from now on.
+    /// One request with the first messages. Breaks when another relay may deliver them.
     async fn request(
         &self,
         ticket: &mut Ticket,
         count: usize,
-        lifeline: &Lifeline,
-    ) -> Option<Answered> {
+        cut: Pin<&mut impl Future<Output = ()>>,
+    ) -> ControlFlow<(), Answered> {
         let started = Some(Instant::now());
         let mut deliveries: Vec<&Delivery> = Vec::with_capacity(count);
         for message in ticket.left.iter_mut().take(count) {
@@ -108,8 +110,9 @@ impl Way {
             deliveries.push(&message.delivery);
         }
         tokio::select! {
-            answered = self.client.attempt_batch(&deliveries) => Some(answered),
-            () = lifeline.cut() => None,
+            biased;
+            () = cut => ControlFlow::Break(()),
+            answered = self.client.attempt_batch(&deliveries) => ControlFlow::Continue(answered),
         }
     }
 }

@@ -1,15 +1,15 @@
-//! The tasks that fill an endpoint's slots. They do HTTP only.
+//! What a worker does with a message. It does HTTP only.
 //!
-//! A message that was claimed is a task; so are all messages of one key, where they keep their order. It waits for one of the
-//! endpoint's slots and a place in the relay's total, makes one request, and hands the result to the loop. Whatever ends a task (an answer, the shutdown,
-//! the end of the lease, a reload, a panic), its ticket reports each message exactly once: none under a lease is ever
-//! forgotten while its relay lives. If one of a key fails, those behind it are given back. Where several messages go in one
-//! request, the task is a batch: see `batch.rs`.
+//! A message that was claimed is a ticket; so are all messages of one key, where they keep their order. A worker, which is one of the
+//! endpoint's slots, takes a place in the relay's total, makes one request, and hands the result to the loop. Whatever ends
+//! it (an answer, the shutdown, the end of the lease, a reload, a panic), its ticket reports each message exactly once: none
+//! under a lease is ever forgotten while its relay lives. If one of a key fails, those behind it are given back. Where several
+//! messages go in one request, the ticket is a batch: see `batch.rs`.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, ops::ControlFlow, pin::Pin, sync::Arc};
 
 use tokio::{
-    sync::{Semaphore, mpsc, watch},
+    sync::{Semaphore, SemaphorePermit, mpsc, watch},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
@@ -51,7 +51,7 @@ pub(in crate::relay) struct Heard {
 /// What tasks share.
 #[derive(Clone)]
 pub(in crate::relay) struct Desk {
-    pub(in crate::relay) finished: mpsc::UnboundedSender<Finished>,
+    pub(in crate::relay) finished: mpsc::UnboundedSender<Box<Finished>>,
     pub(in crate::relay) lifeline: Lifeline,
     /// Places for requests of all endpoints.
     pub(in crate::relay) total: Arc<Semaphore>,
@@ -59,18 +59,20 @@ pub(in crate::relay) struct Desk {
     pub(in crate::relay) stopping: watch::Receiver<bool>,
 }
 
-/// Reports what it still holds when it is dropped, however its task ends.
+/// Reports what it still holds when it is dropped, however its worker ends.
 pub(super) struct Ticket {
-    pub(super) finished: mpsc::UnboundedSender<Finished>,
+    pub(super) finished: mpsc::UnboundedSender<Box<Finished>>,
     /// The first is the one on its way, or the first of a batch.
-    pub(super) left: VecDeque<Finished>,
+    pub(super) left: VecDeque<Box<Finished>>,
 }
 
-/// How a task reaches its endpoint, as that was when the messages were claimed.
+/// How an endpoint is reached, as it was when the messages were claimed.
 pub(super) struct Way {
     pub(super) client: Client,
+    /// Whether several messages go in one request.
+    pub(super) in_batches: bool,
+    /// Cancelled by a reload that changes or removes the endpoint.
     pub(super) retired: CancellationToken,
-    pub(super) slots: Arc<Semaphore>,
     pub(super) gate: watch::Receiver<Instant>,
 }
 
@@ -87,57 +89,78 @@ impl Finished {
 // === impl Way ===
 
 impl Way {
-    /// A slot and a place in the total; `None` as soon as nothing may be started any more.
-    pub(super) async fn places<'p>(
-        &'p self,
-        gate: &mut watch::Receiver<Instant>,
-        stopping: &mut watch::Receiver<bool>,
-        lifeline: &Lifeline,
-        total: &'p Semaphore,
-    ) -> Option<impl Sized + use<'p>> {
-        // Its endpoint's slot first: one that hangs then takes no more of the total than it has slots.
-        let places = async { (self.slots.acquire().await, total.acquire().await) };
-        tokio::select! {
-            biased;
-            _ = stopping.wait_for(|stopping| *stopping) => None,
-            () = lifeline.cut() => None,
-            () = self.retired.cancelled() => None,
-            // It was closed: what has not started is given back.
-            _ = gate.wait_for(|until| *until > Instant::now()) => None,
-            places = places => Some(places),
+    /// The way of a ticket. Breaks when the lease time is over: `cut` has ended then.
+    pub(super) async fn deliver(
+        &self,
+        ticket: Ticket,
+        desk: &Desk,
+        cut: Pin<&mut impl Future<Output = ()>>,
+    ) -> ControlFlow<()> {
+        if self.in_batches {
+            self.deliver_batch(ticket, desk, cut).await
+        } else {
+            self.deliver_chain(ticket, desk, cut).await
         }
     }
 
-    /// Whether the endpoint is open, and the lease good for another request.
-    pub(super) fn may_start(&self, now: Instant, lifeline: &Lifeline) -> bool {
-        *self.gate.borrow() <= now && lifeline.may_start()
-    }
-
-    /// The way of one message, and of those that follow it under its key: a slot, one request, a report.
-    pub(super) async fn deliver(self, mut ticket: Ticket, mut desk: Desk) {
-        let mut gate = self.gate.clone();
+    /// The way of one message, and of those that follow it under its key: a request, a report.
+    async fn deliver_chain(
+        &self,
+        mut ticket: Ticket,
+        desk: &Desk,
+        mut cut: Pin<&mut impl Future<Output = ()>>,
+    ) -> ControlFlow<()> {
         while let Some(report) = ticket.left.front_mut() {
-            let stopping = &mut desk.stopping;
-            let places = self.places(&mut gate, stopping, &desk.lifeline, &desk.total);
-            let Some(_places) = places.await else { return };
+            let Some(_place) = self.place(desk, cut.as_mut()).await? else {
+                break;
+            };
             let now = Instant::now();
-            if report.has_expired(now) || !self.may_start(now, &desk.lifeline) {
-                return;
+            if report.has_expired(now) || !self.may_start(now, desk) {
+                break;
             }
             report.started = Some(now);
             let outcome = tokio::select! {
-                outcome = self.client.attempt(&report.delivery) => outcome,
+                biased;
                 // Another relay may deliver it from now on.
-                () = desk.lifeline.cut() => return,
+                () = cut.as_mut() => return ControlFlow::Break(()),
+                outcome = self.client.attempt(&report.delivery) => outcome,
             };
-            // What an answer means, no route changes.
             let delivered = report.policy.retry.action(&outcome) == Action::Success;
             report.outcome = Some(outcome);
             ticket.report(false);
             if !delivered {
-                return;
+                break;
             }
         }
+        ControlFlow::Continue(())
+    }
+
+    /// A place in the relay's total; `None` as soon as nothing may be started any more.
+    pub(super) async fn place<'d>(
+        &self,
+        desk: &'d Desk,
+        cut: Pin<&mut impl Future<Output = ()>>,
+    ) -> ControlFlow<(), Option<SemaphorePermit<'d>>> {
+        if let Ok(place) = desk.total.try_acquire() {
+            return ControlFlow::Continue(Some(place));
+        }
+        let (mut stopping, mut gate) = (desk.stopping.clone(), self.gate.clone());
+        tokio::select! {
+            biased;
+            () = cut => ControlFlow::Break(()),
+            _ = stopping.wait_for(|stopping| *stopping) => ControlFlow::Continue(None),
+            () = self.retired.cancelled() => ControlFlow::Continue(None),
+            _ = gate.wait_for(|until| *until > Instant::now()) => ControlFlow::Continue(None),
+            place = desk.total.acquire() => ControlFlow::Continue(place.ok()),
+        }
+    }
+
+    /// Whether another request may be made: the endpoint is open and as it was, the lease is good, and nobody stops.
+    pub(super) fn may_start(&self, now: Instant, desk: &Desk) -> bool {
+        *self.gate.borrow() <= now
+            && desk.lifeline.may_start()
+            && !*desk.stopping.borrow()
+            && !self.retired.is_cancelled()
     }
 }
 

@@ -56,7 +56,6 @@ fn use_it(destinations: &mut Destinations, name: &str, until: Instant) {
 
 #[tokio::test]
 async fn an_endpoint_that_is_as_it_was_is_not_touched() {
-    let mut tasks = JoinSet::new();
     let rate = Rate {
         per_second: 10.0,
         burst: 10.0,
@@ -75,55 +74,51 @@ async fn an_endpoint_that_is_as_it_was_is_not_touched() {
     use_it(&mut destinations, "same", until);
     let (policy, retired) = {
         let before = destinations.get("same").unwrap();
-        (before.endpoint.clone(), before.retired.clone())
+        (before.endpoint.clone(), before.way.retired.clone())
     };
 
     let second = plan(vec![same, endpoint("other", "moved")], Some(&first));
-    destinations.adopt(&second, &mut tasks);
+    destinations.adopt(&second);
     let after = destinations.get("same").unwrap();
     assert!(Arc::ptr_eq(&policy, &after.endpoint) && !retired.is_cancelled());
     assert_eq!((after.held, *after.gate.borrow()), (1, until));
     assert_eq!(after.bearing.tokens(Instant::now()), Some(3));
-    assert!(tasks.is_empty());
 }
 
 #[tokio::test]
 async fn one_that_changed_keeps_what_it_holds_and_gives_back_what_has_not_started() {
-    let mut tasks = JoinSet::new();
     let first = plan(vec![endpoint("shop", "")], None);
     let mut destinations = Destinations::new(&first);
     let until = Instant::now() + Duration::from_secs(60);
     use_it(&mut destinations, "shop", until);
-    let retired = destinations.get("shop").unwrap().retired.clone();
+    let retired = destinations.get("shop").unwrap().way.retired.clone();
 
     let second = plan(vec![endpoint("shop", "moved")], Some(&first));
-    destinations.adopt(&second, &mut tasks);
+    destinations.adopt(&second);
     let after = destinations.get("shop").unwrap();
-    assert!(retired.is_cancelled() && !after.retired.is_cancelled());
+    assert!(retired.is_cancelled() && !after.way.retired.is_cancelled());
     assert_eq!((after.held, *after.gate.borrow()), (1, until));
     assert_eq!(after.endpoint.url.path(), "/moved");
-    assert_eq!(after.slots.available_permits(), 4);
 }
 
 #[tokio::test]
 async fn one_that_is_gone_is_parked_until_it_holds_nothing() {
-    let mut tasks = JoinSet::new();
     let both = vec![endpoint("stays", ""), endpoint("goes", "")];
     let first = plan(both.clone(), None);
     let mut destinations = Destinations::new(&first);
     use_it(&mut destinations, "goes", Instant::now());
     let second = plan(vec![endpoint("stays", "")], Some(&first));
-    destinations.adopt(&second, &mut tasks);
-    assert!(destinations.get("goes").unwrap().retired.is_cancelled());
+    destinations.adopt(&second);
+    assert!(destinations.get("goes").unwrap().way.retired.is_cancelled());
     assert_eq!(destinations.iter_mut().count(), 1, "it is not claimed for");
 
     // It comes back before that: what it holds still counts, and it takes new messages.
-    destinations.adopt(&plan(both, Some(&second)), &mut tasks);
+    destinations.adopt(&plan(both, Some(&second)));
     let back = destinations.get("goes").unwrap();
-    assert_eq!((back.held, back.retired.is_cancelled()), (1, false));
+    assert_eq!((back.held, back.way.retired.is_cancelled()), (1, false));
     assert_eq!(destinations.iter_mut().count(), 2);
 
-    destinations.adopt(&second, &mut tasks);
+    destinations.adopt(&second);
     destinations.get_mut("goes").unwrap().held = 0;
     destinations.drop_empty();
     assert!(destinations.get("goes").is_none());
@@ -135,7 +130,7 @@ async fn the_memory_is_shared_anew() {
     let mut destinations = Destinations::new(&first);
     assert_eq!(destinations.get("a").unwrap().budget, 1 << 20);
     let second = plan(vec![endpoint("a", ""), endpoint("b", "")], Some(&first));
-    destinations.adopt(&second, &mut JoinSet::new());
+    destinations.adopt(&second);
     assert_eq!(destinations.get("a").unwrap().budget, 1 << 19);
 }
 

@@ -9,7 +9,7 @@ impl Session<'_> {
     pub(super) async fn drain(mut self) -> Ended {
         let deadline = Instant::now() + self.plan.config.grace;
         let reaped = self.reaped.clone();
-        self.stopping.send_replace(true);
+        self.stop_starting();
         tracing::info!(
             in_flight = self.leases.values().sum::<usize>(),
             "stopping: no more claims"
@@ -59,7 +59,7 @@ impl Session<'_> {
 
     /// Stops everything, settles what was delivered (that counts without a lease), gives back the rest.
     pub(super) async fn give_up(&mut self) -> Ended {
-        self.stopping.send_replace(true);
+        self.stop_starting();
         self.end_tasks().await;
         self.settle().await;
         if let Err(error) = self.stage.store.deregister(self.me.relay).await {
@@ -71,6 +71,14 @@ impl Session<'_> {
     /// Whether there is something that time may bring to an end.
     pub(super) fn unfinished(&self) -> bool {
         self.leases.values().sum::<usize>() > self.stuck.len()
+    }
+
+    /// Gives back what has not started; nothing starts any more.
+    fn stop_starting(&mut self) {
+        self.stopping.send_replace(true);
+        for destination in self.destinations.all_held() {
+            destination.give_back();
+        }
     }
 
     async fn end_tasks(&mut self) {

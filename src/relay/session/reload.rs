@@ -23,7 +23,7 @@ impl Session<'_> {
         };
         let known: Vec<_> = self.lanes.iter().cloned().collect();
         let before: Vec<_> = known.iter().map(|lane| way(self, lane)).collect();
-        self.destinations.adopt(&plan, &mut self.tasks);
+        self.destinations.adopt(&plan);
         let [from, to] = [&self.plan, &plan].map(|plan| plan.config.concurrency);
         resize(&self.desk.total, from, to, &mut self.tasks);
         // What is remembered of a lane holds for one order only, and one that has no route now is to be warned of.

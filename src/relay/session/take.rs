@@ -16,7 +16,7 @@ use crate::{
 
 impl Session<'_> {
     /// Decides what follows from a finished delivery.
-    pub(super) fn take(&mut self, finished: Finished) {
+    pub(super) fn take(&mut self, finished: Box<Finished>) {
         let Some(destination) = self.destinations.get_mut(&finished.endpoint) else {
             return;
         };
@@ -29,7 +29,7 @@ impl Session<'_> {
             started,
             outcome,
             heard,
-        } = finished;
+        } = *finished;
         destination.release(&delivery);
         let now = Instant::now();
         let waited = now.duration_since(loaded);
@@ -166,6 +166,9 @@ impl Session<'_> {
                 && error.is_panic()
             {
                 tracing::error!(%error, "a task panicked; its message is tried again, its neighbours go on");
+                for destination in self.destinations.all_held() {
+                    destination.hire(&self.desk, &mut self.tasks);
+                }
             }
         }
     }

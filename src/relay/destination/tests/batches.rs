@@ -49,7 +49,7 @@ struct Stage {
     destination: Destination,
     tasks: JoinSet<()>,
     desk: Desk,
-    inbox: mpsc::UnboundedReceiver<Finished>,
+    inbox: mpsc::UnboundedReceiver<Box<Finished>>,
     stopping: watch::Sender<bool>,
     lifeline: watch::Sender<Instant>,
 }
@@ -89,7 +89,7 @@ impl Stage {
     }
 
     /// What is reported by the time all tasks have ended, by id.
-    async fn reported(&mut self) -> Vec<Finished> {
+    async fn reported(&mut self) -> Vec<Box<Finished>> {
         let ended = async { while self.tasks.join_next().await.is_some() {} };
         tokio::time::timeout(SOON, ended).await.unwrap();
         let mut all = Vec::new();
@@ -110,20 +110,20 @@ impl Stage {
     }
 }
 
-fn classes(reported: &[Finished]) -> Vec<Option<Class>> {
+fn classes(reported: &[Box<Finished>]) -> Vec<Option<Class>> {
     let class = |one: &Finished| Some(one.outcome.as_ref()?.class);
-    reported.iter().map(class).collect()
+    reported.iter().map(|one| class(one)).collect()
 }
 
 /// The statuses of the requests that were told of.
-fn heard(reported: &[Finished]) -> Vec<Option<u16>> {
+fn heard(reported: &[Box<Finished>]) -> Vec<Option<u16>> {
     let all = reported.iter().flat_map(|one| one.heard.as_ref().unwrap());
     all.map(|request| request.outcome.status).collect()
 }
 
-fn given_back(reported: &[Finished]) -> bool {
+fn given_back(reported: &[Box<Finished>]) -> bool {
     let back = |one: &Finished| one.started.is_none() && one.outcome.is_none();
-    reported.iter().all(back)
+    reported.iter().all(|one| back(one))
 }
 
 #[test]
@@ -145,22 +145,24 @@ fn a_claim_is_cut_by_number_and_size_in_its_order() {
         (&[(3, 1), (9, 1)], &[&[0], &[1]]),
     ];
     for (messages, want) in table {
-        let finished = |(n, &(attempts, size)): (u8, &(u32, usize))| Finished {
-            endpoint: "shop".into(),
-            policy: policy.clone(),
-            retry: None,
-            delivery: delivery(n, attempts, size),
-            loaded: Instant::now(),
-            started: None,
-            outcome: None,
-            heard: Some(Vec::new()),
+        let finished = |(n, &(attempts, size)): (u8, &(u32, usize))| {
+            Box::new(Finished {
+                endpoint: "shop".into(),
+                policy: policy.clone(),
+                retry: None,
+                delivery: delivery(n, attempts, size),
+                loaded: Instant::now(),
+                started: None,
+                outcome: None,
+                heard: Some(Vec::new()),
+            })
         };
-        let messages = (0..).zip(messages).map(finished).collect();
+        let messages = (0..).zip(messages).map(finished);
         let batches = batch::cut(messages, &config);
         let seq = |one: &Finished| usize::try_from(one.delivery.seq).unwrap();
         let found: Vec<Vec<usize>> = batches
             .iter()
-            .map(|batch| batch.iter().map(seq).collect())
+            .map(|batch| batch.iter().map(|one| seq(one)).collect())
             .collect();
         assert_eq!(found, want);
     }
@@ -188,7 +190,7 @@ async fn what_ends_a_task_before_its_request_gives_all_back() {
         |stage| {
             stage.stopping.send_replace(true);
         },
-        |stage| stage.destination.retired.cancel(),
+        |stage| stage.destination.retire(),
         |stage| {
             let gate = &stage.destination.gate;
             gate.send_replace(Instant::now() + SOON);
@@ -199,20 +201,57 @@ async fn what_ends_a_task_before_its_request_gives_all_back() {
     ];
     for end in endings {
         let mut stage = Stage::new(|_| Reply::status(200));
-        let taken = stage
-            .destination
-            .slots
-            .clone()
-            .acquire_owned()
-            .await
-            .unwrap();
+        // Its worker waits for a place in the total.
+        let total = stage.desk.total.clone();
+        let taken = total.acquire_many_owned(8).await.unwrap();
         stage.start(three());
+        tokio::task::yield_now().await;
         end(&stage);
         let reported = stage.reported().await;
         assert!(given_back(&reported));
         assert_eq!((stage.receiver.count(), heard(&reported).len()), (0, 0));
         drop(taken);
     }
+}
+
+/// One slot, and what waits behind the request that is in it.
+#[tokio::test]
+async fn what_waits_for_a_slot_is_given_back_at_once_when_the_endpoint_closes() {
+    let later = Instant::now() + Duration::from_secs(60);
+    let endings: [fn(&mut Stage, Instant); 3] = [
+        |stage, later| stage.destination.close(later, false),
+        |stage, _| stage.destination.retire(),
+        |stage, _| stage.destination.give_back(),
+    ];
+    for end in endings {
+        let mut stage = Stage::new(|_| Reply::never());
+        let mut messages = three();
+        stage.start(messages.drain(..1).collect());
+        stage.receiver.wait_for(1, SOON).await.unwrap();
+        stage.start(messages);
+        end(&mut stage, later);
+        let mut back: Vec<Box<Finished>> = Vec::new();
+        while let Ok(finished) = stage.inbox.try_recv() {
+            back.push(finished);
+        }
+        assert_eq!(back.len(), 2);
+        assert!(given_back(&back));
+    }
+}
+
+/// A worker that panics takes its slot with it; another one goes on with what waits.
+#[tokio::test]
+async fn a_slot_is_filled_again_after_a_panic() {
+    let mut stage = Stage::new(|_| Reply::never());
+    stage.start(three());
+    stage.receiver.wait_for(1, SOON).await.unwrap();
+    stage.start((4..=5).map(|n| delivery(n, 0, 1)).collect());
+    // As a panic would, it ends the task and not the queue.
+    stage.tasks.abort_all();
+    while stage.tasks.join_next().await.is_some() {}
+    stage.destination.hire(&stage.desk, &mut stage.tasks);
+    stage.receiver.wait_for(2, SOON).await.unwrap();
+    assert_eq!(stage.receiver.most_in_flight(), 1);
 }
 
 #[tokio::test]
@@ -239,15 +278,17 @@ async fn a_panic_is_that_of_each_message_that_was_started() {
         let mut stage = Stage::new(|_| Reply::status(200));
         let policy = stage.destination.endpoint.clone();
         let now = Instant::now();
-        let finished = |delivery: Delivery| Finished {
-            endpoint: "shop".into(),
-            policy: policy.clone(),
-            retry: None,
-            started: (delivery.seq <= started).then_some(now),
-            delivery,
-            loaded: now,
-            outcome: None,
-            heard: Some(Vec::new()),
+        let finished = |delivery: Delivery| {
+            Box::new(Finished {
+                endpoint: "shop".into(),
+                policy: policy.clone(),
+                retry: None,
+                started: (delivery.seq <= started).then_some(now),
+                delivery,
+                loaded: now,
+                outcome: None,
+                heard: Some(Vec::new()),
+            })
         };
         let ticket = Ticket {
             finished: stage.desk.finished.clone(),
