@@ -11,7 +11,8 @@
 --
 -- The scans look at a window of rows from their floors and do not skip rows of closed keys, or 100,000 rows of one closed
 -- key would be read at every claim. Such rows are passed over: who opens a key names it in p_open_keys at the next
--- claim, which probes it directly.
+-- claim, which probes it directly. A window that brought too few keys is read once more, larger. No more keys are asked for
+-- than the claim could take: those beyond are left for the next one.
 --
 -- Returns the rows, ascending by id, with their keys ('' for none); left_keys = those of p_open_keys that the limits left
 -- behind, to be named again, since their rows may lie below the floors; the floors for the next claim, which stop before the
@@ -25,45 +26,58 @@ CREATE OR REPLACE FUNCTION outbox.pick_in_order(
 )
 LANGUAGE plpgsql AS $$
 DECLARE
-    c_window CONSTANT integer := greatest(4 * p_limit, 400);
+    v_window integer := greatest(2 * p_limit, 100);
     w_ids  uuid[]; w_keys text[]; w_sizes integer[]; w_lost integer[]; w_due timestamptz[]; w_seq bigint[];
     r_ids  uuid[]; r_keys text[]; r_sizes integer[]; r_lost integer[]; r_seq bigint[];
     v_keys text[];        -- open keys in the order in which they were met
+    v_beyond integer;     -- the place where the first key stands that is not among them
     v_chain integer;      -- rows to look at per key: no more than the limit could take
     v_left text[];        -- open keys of which nothing was taken though something could be
-    v_probed integer;     -- how many of v_keys were asked for
+    v_full boolean;       -- the window has an end that is not the lane's
     w_left integer; r_left integer;
 BEGIN
-    SELECT array_agg(w.id), array_agg(w.key), array_agg(w.size), array_agg(w.lost), array_agg(w.due_at), array_agg(w.seq)
-      INTO w_ids, w_keys, w_sizes, w_lost, w_due, w_seq
-      FROM (SELECT m.id, m.key, m.size, m.lost, m.due_at, m.seq
-              FROM outbox.messages m
-             WHERE m.topic = p_topic AND m.endpoint = p_lane
-               AND m.due_at IS NOT NULL AND (m.due_at, m.seq) > (p_waiting_floor, p_waiting_seq) AND m.due_at <= p_now
-               AND (m.lost <= 1 OR p_suspects)
-             ORDER BY m.due_at, m.seq
-             LIMIT c_window) w;
+    LOOP
+        SELECT array_agg(w.id), array_agg(w.key), array_agg(w.size), array_agg(w.lost), array_agg(w.due_at), array_agg(w.seq)
+          INTO w_ids, w_keys, w_sizes, w_lost, w_due, w_seq
+          FROM (SELECT m.id, m.key, m.size, m.lost, m.due_at, m.seq
+                  FROM outbox.messages m
+                 WHERE m.topic = p_topic AND m.endpoint = p_lane
+                   AND m.due_at IS NOT NULL AND (m.due_at, m.seq) > (p_waiting_floor, p_waiting_seq) AND m.due_at <= p_now
+                   AND (m.lost <= 1 OR p_suspects)
+                 ORDER BY m.due_at, m.seq
+                 LIMIT v_window) w;
 
-    SELECT array_agg(r.id), array_agg(r.key), array_agg(r.size), array_agg(r.lost), array_agg(r.seq)
-      INTO r_ids, r_keys, r_sizes, r_lost, r_seq
-      FROM (SELECT m.id, m.key, m.size, m.lost, m.seq
-              FROM outbox.messages m
-             WHERE m.topic = p_topic AND m.endpoint = p_lane
-               AND m.due_at IS NULL AND m.seq > p_ready_floor
-               AND (m.lost <= 1 OR p_suspects)
-             ORDER BY m.seq
-             LIMIT c_window) r;
+        SELECT array_agg(r.id), array_agg(r.key), array_agg(r.size), array_agg(r.lost), array_agg(r.seq)
+          INTO r_ids, r_keys, r_sizes, r_lost, r_seq
+          FROM (SELECT m.id, m.key, m.size, m.lost, m.seq
+                  FROM outbox.messages m
+                 WHERE m.topic = p_topic AND m.endpoint = p_lane
+                   AND m.due_at IS NULL AND m.seq > p_ready_floor
+                   AND (m.lost <= 1 OR p_suspects)
+                 ORDER BY m.seq
+                 LIMIT v_window) r;
+        v_full := coalesce(cardinality(w_ids), 0) >= v_window OR coalesce(cardinality(r_ids), 0) >= v_window;
 
-    -- In turn from the three sources: a hot key that is opened again and again must not keep cold ones waiting.
-    v_keys := ARRAY(
-        SELECT k.key
-          FROM (SELECT o.key, o.n FROM unnest(p_open_keys) WITH ORDINALITY AS o (key, n)
-                UNION ALL SELECT w.key, w.n FROM unnest(w_keys) WITH ORDINALITY AS w (key, n)
-                UNION ALL SELECT r.key, r.n FROM unnest(r_keys) WITH ORDINALITY AS r (key, n)) k
-         WHERE k.key IS NOT NULL AND k.key NOT IN (SELECT unnest(p_closed))
-         GROUP BY k.key
-         ORDER BY min(k.n)
-    );
+        -- In turn from the three sources: a hot key that is opened again and again must not keep cold ones waiting.
+        SELECT coalesce(array_agg(k.key ORDER BY k.n, k.key) FILTER (WHERE k.place <= p_limit), '{}'),
+               min(k.n) FILTER (WHERE k.place > p_limit)
+          INTO v_keys, v_beyond
+          FROM (SELECT k.key, min(k.n) AS n, row_number() OVER (ORDER BY min(k.n), k.key) AS place
+                  FROM (SELECT o.key, o.n FROM unnest(p_open_keys) WITH ORDINALITY AS o (key, n)
+                        UNION ALL SELECT w.key, w.n FROM unnest(w_keys) WITH ORDINALITY AS w (key, n)
+                        UNION ALL SELECT r.key, r.n FROM unnest(r_keys) WITH ORDINALITY AS r (key, n)) k
+                 WHERE k.key IS NOT NULL AND k.key NOT IN (SELECT unnest(p_closed))
+                 GROUP BY k.key) k;
+        EXIT WHEN NOT v_full OR v_beyond IS NOT NULL OR v_window >= 400
+             OR cardinality(v_keys) + coalesce(cardinality(array_positions(w_keys, NULL)), 0)
+                                    + coalesce(cardinality(array_positions(r_keys, NULL)), 0) >= p_limit;
+        v_window := greatest(8 * p_limit, 400);
+    END LOOP;
+    left_keys := '{}';
+    IF v_beyond IS NOT NULL AND cardinality(p_open_keys) >= v_beyond THEN
+        left_keys := ARRAY(SELECT o.key FROM unnest(p_open_keys[v_beyond:]) AS o (key)
+                            WHERE o.key NOT IN (SELECT unnest(v_keys)) AND o.key NOT IN (SELECT unnest(p_closed)));
+    END IF;
     -- Held keys are read after the leases: a dead head enters here in the transaction in which its lease ends.
     v_keys := ARRAY(
         SELECT k.key
@@ -102,9 +116,6 @@ BEGIN
                          LIMIT v_chain) l
                 WINDOW w AS (ORDER BY l.seq ROWS UNBOUNDED PRECEDING)) h
          WHERE NOT h.stopped OR (p_suspects AND h.place = 1 AND h.lost > 1 AND h.is_due AND NOT h.is_behind)
-         -- Keys are asked one after the other until there are enough heads: those whose head waits cost one probe each, and
-         -- do not stand in the way of those behind them.
-         LIMIT CASE WHEN v_chain = 1 THEN p_limit END
     ), candidate AS (
         SELECT c.id, c.key, c.size, c.place, c.n, 0 AS source FROM chain c WHERE NOT c.stopped
         UNION ALL
@@ -126,26 +137,25 @@ BEGIN
     SELECT coalesce(array_agg(c.id ORDER BY c.id) FILTER (WHERE c.taken), '{}'),
            coalesce(array_agg(coalesce(c.key, '') ORDER BY c.id) FILTER (WHERE c.taken), '{}'),
            coalesce(array_agg(c.key) FILTER (WHERE NOT c.taken AND c.place = 1 AND c.source = 0), '{}'),
-           (SELECT CASE WHEN v_chain = 1 AND count(*) >= p_limit THEN max(h.n) END FROM chain h),
            min(c.n) FILTER (WHERE NOT c.taken AND c.source = 1),
            min(c.n) FILTER (WHERE NOT c.taken AND c.source = 2),
            coalesce((SELECT c.id FROM chain c WHERE c.suspicious ORDER BY c.n LIMIT 1),
                     (SELECT s.id FROM unnest(w_ids || r_ids, w_keys || r_keys, w_lost || r_lost) AS s (id, key, lost)
                       WHERE p_suspects AND s.key IS NULL AND s.lost > 1 AND s.id NOT IN (SELECT unnest(p_busy)) LIMIT 1))
-      INTO ids, keys, v_left, v_probed, w_left, r_left, suspect
+      INTO ids, keys, v_left, w_left, r_left, suspect
       FROM cut c;
-    v_left := v_left || v_keys[coalesce(v_probed, cardinality(v_keys)) + 1:];
 
     IF cardinality(v_left) > 0 THEN
         w_left := least(w_left, (SELECT min(w.n) FROM unnest(w_keys) WITH ORDINALITY AS w (key, n) WHERE w.key = ANY (v_left)));
         r_left := least(r_left, (SELECT min(r.n) FROM unnest(r_keys) WITH ORDINALITY AS r (key, n) WHERE r.key = ANY (v_left)));
+        left_keys := left_keys || ARRAY(SELECT o.key FROM unnest(p_open_keys) AS o (key) WHERE o.key = ANY (v_left));
     END IF;
-    left_keys := ARRAY(SELECT o.key FROM unnest(p_open_keys) AS o (key) WHERE o.key = ANY (v_left));
+    IF v_beyond <= cardinality(w_ids) THEN w_left := least(w_left, v_beyond); END IF;
+    IF v_beyond <= cardinality(r_ids) THEN r_left := least(r_left, v_beyond); END IF;
     waiting_floor := coalesce(w_due[coalesce(w_left - 1, cardinality(w_due))], p_waiting_floor);
     waiting_seq   := coalesce(w_seq[coalesce(w_left - 1, cardinality(w_seq))], p_waiting_seq);
     ready_floor   := coalesce(r_seq[coalesce(r_left - 1, cardinality(r_seq))], p_ready_floor);
-    dry := w_left IS NULL AND r_left IS NULL AND cardinality(v_left) = 0
-       AND coalesce(cardinality(w_ids), 0) < c_window AND coalesce(cardinality(r_ids), 0) < c_window;
+    dry := w_left IS NULL AND r_left IS NULL AND v_beyond IS NULL AND cardinality(v_left) = 0 AND NOT v_full;
 END
 $$;
 COMMENT ON FUNCTION outbox.pick_in_order IS 'Private. The choice of a claim in a lane whose keys keep their order.';
