@@ -31,9 +31,8 @@ AS $$
 DECLARE
     v_leases  bigint[];   -- those of p_lease that this relay still holds, locked
     v_fenced  uuid[];     -- ids under them
-    v_remove  uuid[];
+    v_ways    text[];     -- what is done with the row, in step with the parameters; NULL: nothing
     v_dead    uuid[];
-    v_retry   uuid[];
     v_now     timestamptz;
     v_history boolean := true;
 BEGIN
@@ -47,27 +46,27 @@ BEGIN
       FROM (SELECT l.lease FROM outbox.leases l
              WHERE l.relay = p_relay AND l.lease = ANY (p_lease) AND l.lane_endpoint = p_lane
              ORDER BY l.lease FOR UPDATE) l;
-    -- A statement of its own: it sees what the arrays hold now that they are locked.
-    v_fenced := ARRAY(
-        SELECT i.id
-          FROM outbox.leases l CROSS JOIN LATERAL unnest(l.ids) AS i (id)
-         WHERE l.relay = p_relay AND l.lease = ANY (v_leases)
-           AND p_lease[array_position(p_id, i.id)] = l.lease
-    );
+    -- A statement of its own: it sees what the arrays hold now that they are locked. The first verdict on an id counts.
+    SELECT coalesce(array_agg(CASE WHEN u.settlement = 'delivered' THEN 'remove'
+                                   WHEN u.settlement = 'release' OR NOT u.fenced THEN NULL
+                                   WHEN u.settlement = 'dead' THEN 'bury'
+                                   ELSE 'keep' END ORDER BY u.n), '{}'),
+           coalesce(array_agg(u.id ORDER BY u.n) FILTER (WHERE u.fenced), '{}')
+      INTO v_ways, v_fenced
+      FROM (SELECT u.n, u.id, CASE WHEN u.is_first THEN u.settlement ELSE 'release' END AS settlement,
+                   u.is_first AND (u.id, u.lease) IN (
+                       SELECT i.id, l.lease
+                         FROM outbox.leases l CROSS JOIN LATERAL unnest(l.ids) AS i (id)
+                        WHERE l.relay = p_relay AND l.lease = ANY (v_leases)) AS fenced
+              FROM (SELECT u.*, u.id IS DISTINCT FROM lag(u.id) OVER (ORDER BY u.n) AS is_first
+                      FROM unnest(p_id, p_lease, p_settlement) WITH ORDINALITY AS u (id, lease, settlement, n)) u) u;
+    v_dead := ARRAY(SELECT u.id FROM unnest(p_id, v_ways) AS u (id, way) WHERE u.way = 'bury');
 
-    SELECT coalesce(array_agg(i.id) FILTER (WHERE i.settlement = 'delivered'), '{}'),
-           coalesce(array_agg(i.id) FILTER (WHERE i.settlement = 'dead' AND i.fenced), '{}'),
-           coalesce(array_agg(i.id) FILTER (WHERE i.settlement IN ('retry', 'put_off') AND i.fenced), '{}')
-      INTO v_remove, v_dead, v_retry
-      FROM (SELECT u.id, u.settlement, u.id IN (SELECT unnest(v_fenced)) AS fenced
-              FROM unnest(p_id, p_settlement) WITH ORDINALITY AS u (id, settlement, n)
-             -- One verdict per id: a row that is both kept and removed would leave the table and go nowhere.
-             WHERE u.n = array_position(p_id, u.id)) i;
-
-    IF cardinality(v_retry) > 0 OR cardinality(v_dead) > 0 THEN
+    IF 'keep' = ANY (v_ways) OR cardinality(v_dead) > 0 THEN
         -- Several statements below would lock in several orders: one takes all the locks first.
         PERFORM FROM outbox.messages m
-          WHERE m.id = ANY (v_remove || v_dead || v_retry) AND m.endpoint = p_lane
+          WHERE m.id = ANY (ARRAY(SELECT u.id FROM unnest(p_id, v_ways) AS u (id, way) WHERE u.way IS NOT NULL))
+            AND m.endpoint = p_lane
           ORDER BY m.id FOR UPDATE;
     END IF;
     IF cardinality(v_dead) > 0 THEN
@@ -83,29 +82,37 @@ BEGIN
     v_now := clock_timestamp();
     LOOP
         BEGIN
-            WITH removed AS (
+            -- The arrays are taken apart once: an element of a text array is found by counting from its beginning.
+            WITH verdict AS MATERIALIZED (
+                SELECT u.*
+                  FROM unnest(v_ways, p_id, p_seq, p_generation, p_settlement, p_delay, p_endpoint, p_attempt, p_outcome, p_status,
+                              p_error, p_response, p_duration, p_ago)
+                       AS u (way, id, seq, generation, settlement, delay, destination, attempt, outcome, status,
+                             error, response, duration, ago)
+                 WHERE u.way IN ('remove', 'keep')
+            ), removed AS (
                 DELETE FROM outbox.messages m
-                 WHERE m.id = ANY (v_remove) AND m.endpoint = p_lane
-                   AND m.generation = p_generation[array_position(p_id, m.id)]
-                   AND m.seq = p_seq[array_position(p_id, m.id)]
-                RETURNING m.*, array_position(p_id, m.id) AS n
+                 USING verdict v
+                 WHERE v.way = 'remove'
+                   AND m.id = v.id AND m.endpoint = p_lane AND m.generation = v.generation AND m.seq = v.seq
+                RETURNING m.*, v.settlement, v.destination, v.attempt, v.outcome, v.status, v.error, v.response, v.duration, v.ago
             ), kept AS (
                 UPDATE outbox.messages m
-                   SET attempts = m.attempts + (p_settlement[array_position(p_id, m.id)] = 'retry')::integer,
-                       throttled = m.throttled + (p_settlement[array_position(p_id, m.id)] = 'put_off')::integer,
-                       due_at = v_now + make_interval(secs => p_delay[array_position(p_id, m.id)]),
-                       last_error = p_error[array_position(p_id, m.id)],
+                   SET attempts = m.attempts + (v.settlement = 'retry')::integer,
+                       throttled = m.throttled + (v.settlement = 'put_off')::integer,
+                       due_at = v_now + make_interval(secs => v.delay),
+                       last_error = v.error,
                        -- A row that fan-out made has a key of its own already.
-                       sent_to = CASE WHEN p_lane = '' THEN p_endpoint[array_position(p_id, m.id)] ELSE m.sent_to END
-                 WHERE m.id = ANY (v_retry) AND m.endpoint = p_lane
-                   AND m.generation = p_generation[array_position(p_id, m.id)]
-                   AND m.seq = p_seq[array_position(p_id, m.id)]
-                RETURNING m.*, array_position(p_id, m.id) AS n
+                       sent_to = CASE WHEN p_lane = '' THEN v.destination ELSE m.sent_to END
+                  FROM verdict v
+                 WHERE v.way = 'keep'
+                   AND m.id = v.id AND m.endpoint = p_lane AND m.generation = v.generation AND m.seq = v.seq
+                RETURNING m.*, v.settlement, v.destination, v.attempt, v.outcome, v.status, v.error, v.response, v.duration, v.ago
             ), archived AS (
                 INSERT INTO outbox.delivered (delivered_at, created_at, id, seq, attempts, lost, generation, size,
                     topic, lane_endpoint, endpoint, key, type, content_type, headers, payload, body, sent_to)
                 SELECT v_now, r.created_at, r.id, r.seq, r.attempts + 1, r.lost, r.generation, r.size,
-                       r.topic, r.endpoint, p_endpoint[r.n], r.key, r.type, r.content_type, r.headers, r.payload, r.body,
+                       r.topic, r.endpoint, r.destination, r.key, r.type, r.content_type, r.headers, r.payload, r.body,
                        r.sent_to
                   FROM removed r
                  WHERE p_archive AND v_history
@@ -119,15 +126,23 @@ BEGIN
             ), told AS (
                 INSERT INTO outbox.attempts (started_at, duration, id, seq, generation, attempt, status, topic, endpoint, key,
                     outcome, settlement, reason, relay, error, response)
-                SELECT v_now - make_interval(secs => p_ago[s.n]), make_interval(secs => p_duration[s.n]), s.id, s.seq,
-                       s.generation, p_attempt[s.n], p_status[s.n], s.topic, p_endpoint[s.n], s.key,
-                       coalesce(p_outcome[s.n], p_reason[s.n]), p_settlement[s.n], p_reason[s.n], p_relay_name, p_error[s.n],
-                       p_response[s.n]
-                  FROM (SELECT r.id, r.seq, r.generation, r.topic, r.key, r.n FROM removed r
-                        UNION ALL SELECT b.id, b.seq, b.generation, b.topic, b.key, b.n FROM buried b
-                        UNION ALL SELECT k.id, k.seq, k.generation, k.topic, k.key, k.n FROM kept k) s
-                 -- A death has its line whether a request led to it or not.
-                 WHERE v_history AND (p_outcome[s.n] IS NOT NULL OR p_settlement[s.n] = 'dead')
+                SELECT v_now - make_interval(secs => s.ago), make_interval(secs => s.duration), s.id, s.seq,
+                       s.generation, s.attempt, s.status, s.topic, s.destination, s.key,
+                       s.outcome, s.settlement, s.reason, p_relay_name, s.error, s.response
+                  FROM (SELECT r.id, r.seq, r.generation, r.topic, r.key, r.settlement, NULL AS reason, r.destination, r.attempt,
+                               r.outcome, r.status, r.error, r.response, r.duration, r.ago
+                          FROM removed r
+                        UNION ALL
+                        SELECT k.id, k.seq, k.generation, k.topic, k.key, k.settlement, NULL, k.destination, k.attempt,
+                               k.outcome, k.status, k.error, k.response, k.duration, k.ago
+                          FROM kept k
+                        UNION ALL
+                        -- A death has its line whether a request led to it or not.
+                        SELECT b.id, b.seq, b.generation, b.topic, b.key, 'dead', p_reason[b.n], p_endpoint[b.n], p_attempt[b.n],
+                               coalesce(p_outcome[b.n], p_reason[b.n]), p_status[b.n], p_error[b.n], p_response[b.n],
+                               p_duration[b.n], p_ago[b.n]
+                          FROM buried b) s
+                 WHERE v_history AND s.outcome IS NOT NULL
             )
             SELECT coalesce(array_agg(s.id), '{}') INTO settled
               FROM (SELECT r.id FROM removed r UNION ALL SELECT b.id FROM buried b UNION ALL SELECT k.id FROM kept k) s;
