@@ -6,8 +6,12 @@ use std::{
 };
 
 use bytes::Bytes;
+use jiff::{Timestamp, fmt::temporal::DateTimePrinter};
 use tokio::time::Instant;
-use tokio_postgres::Row;
+use tokio_postgres::{
+    Row,
+    types::{FromSql, Type},
+};
 use uuid::Uuid;
 
 use super::Error;
@@ -326,7 +330,7 @@ impl From<&Row> for Peer {
 
 /// Reads a row of `sql/load.sql`.
 pub(super) fn delivery(row: &Row, lease: &Lease) -> Result<Delivery, Error> {
-    let payload = row.get::<_, Option<&str>>("payload").map(str::as_bytes);
+    let payload = row.get::<_, Option<Json<'_>>>("payload").map(|json| json.0);
     let body = row.get::<_, Option<&[u8]>>("body");
     let default_type = match (payload, body) {
         (Some(_), _) => Some("application/json"),
@@ -344,12 +348,15 @@ pub(super) fn delivery(row: &Row, lease: &Lease) -> Result<Delivery, Error> {
             .into_iter()
             .collect(),
     };
+    let now: SystemTime = row.get("now");
+    let created_at: SystemTime = row.get("created_at");
+    let expires_at: Option<SystemTime> = row.get("expires_at");
     let count = |column| u32::try_from(row.get::<_, i32>(column)).unwrap_or(0);
     Ok(Delivery {
         lease: lease.id,
         lane_endpoint: lease.lane.endpoint.clone(),
         id: row.get("id"),
-        topic: row.get("topic"),
+        topic: lease.lane.topic.clone(),
         key: row.get("key"),
         kind: row.get("type"),
         body: payload.or(body).map(Bytes::copy_from_slice),
@@ -364,10 +371,36 @@ pub(super) fn delivery(row: &Row, lease: &Lease) -> Result<Delivery, Error> {
         throttled: count("throttled"),
         generation: row.get("generation"),
         sent_to: row.get("sent_to"),
-        created_at: row.get("created_at"),
-        age: duration(row.get("age")),
-        expires_in: row.get::<_, Option<f64>>("expires_in").map(duration),
+        created_at: rfc3339(created_at),
+        age: now.duration_since(created_at).unwrap_or_default(),
+        expires_in: expires_at.map(|at| at.duration_since(now).unwrap_or_default()),
     })
+}
+
+/// The stored bytes of a `json` value.
+struct Json<'a>(&'a [u8]);
+
+impl<'a> FromSql<'a> for Json<'a> {
+    fn from_sql(
+        _: &Type,
+        raw: &'a [u8],
+    ) -> Result<Json<'a>, Box<dyn std::error::Error + Sync + Send>> {
+        Ok(Json(raw))
+    }
+
+    fn accepts(ty: &Type) -> bool {
+        *ty == Type::JSON
+    }
+}
+
+/// With six digits of a second. Years that RFC 3339 can't write become the last or the first one.
+fn rfc3339(time: SystemTime) -> String {
+    const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(6));
+    let end = match time < SystemTime::UNIX_EPOCH {
+        true => Timestamp::MIN,
+        false => Timestamp::MAX,
+    };
+    PRINTER.timestamp_to_string(&Timestamp::try_from(time).unwrap_or(end))
 }
 
 /// Seconds from the database as a duration: the past is zero, `infinity` is very long.
@@ -378,4 +411,26 @@ pub(super) fn duration(seconds: f64) -> Duration {
 /// How long ago something was, in seconds.
 pub(super) fn seconds(now: Instant, then: Instant) -> f64 {
     now.saturating_duration_since(then).as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_six_digits_and_no_year_of_five() {
+        let at = |seconds: i64, micros: u64| {
+            let whole = Duration::from_secs(seconds.unsigned_abs());
+            let time = match seconds < 0 {
+                true => SystemTime::UNIX_EPOCH - whole,
+                false => SystemTime::UNIX_EPOCH + whole,
+            };
+            rfc3339(time + Duration::from_micros(micros))
+        };
+        assert_eq!(at(0, 0), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(at(951_782_400, 907_280), "2000-02-29T00:00:00.907280Z");
+        assert_eq!(at(-1, 1), "1969-12-31T23:59:59.000001Z");
+        assert!(at(9_000_000_000_000, 0).starts_with("9999-12-30"));
+        assert!(at(-1_000_000_000_000, 0).starts_with("-009999"));
+    }
 }
