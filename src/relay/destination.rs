@@ -38,7 +38,7 @@ use crate::{
 const JOB_WAITS: Duration = Duration::from_secs(60);
 
 /// Claimed rows that wait in memory for a slot, as a share of the slots: enough to bridge one round trip.
-const PREFETCH: usize = 1;
+const PREFETCH: usize = 3;
 
 /// All endpoints, and which lane goes to which.
 pub(super) struct Destinations {
