@@ -343,6 +343,7 @@ impl Destination {
                 delivery,
                 loaded,
                 started: None,
+                behind: false,
                 outcome: None,
                 heard: self.endpoint.batch.as_ref().map(|_| Vec::new()),
             }
@@ -417,7 +418,7 @@ impl Destination {
 fn chains(messages: impl Iterator<Item = Finished>, order: Order) -> Vec<VecDeque<Finished>> {
     let mut chains: Vec<VecDeque<Finished>> = Vec::with_capacity(messages.size_hint().0);
     let mut by_key = HashMap::new();
-    for message in messages {
+    for mut message in messages {
         let key = message.delivery.key.clone();
         let chain = key
             .filter(|_| order.is_by_key())
@@ -425,7 +426,10 @@ fn chains(messages: impl Iterator<Item = Finished>, order: Order) -> Vec<VecDequ
                 *by_key.entry(key).or_insert(chains.len())
             });
         match chains.get_mut(chain) {
-            Some(chain) => chain.push_back(message),
+            Some(chain) => {
+                message.behind = true;
+                chain.push_back(message);
+            }
             None => chains.push(VecDeque::from([message])),
         }
     }

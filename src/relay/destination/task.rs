@@ -34,6 +34,8 @@ pub(in crate::relay) struct Finished {
     pub(in crate::relay) loaded: Instant,
     /// When its request was started; `None` if none was.
     pub(in crate::relay) started: Option<Instant>,
+    /// It waits behind another one of its key: that its time is over counts when it is the head.
+    pub(in crate::relay) behind: bool,
     /// What came of the request. `None` although one was started: the task was aborted.
     pub(in crate::relay) outcome: Option<Outcome>,
     /// `None`: it had its request for itself, and its outcome is the request's. In a batch: the requests that it tells of,
@@ -117,6 +119,7 @@ impl Way {
     pub(super) async fn deliver(self, mut ticket: Ticket, mut desk: Desk) {
         let mut gate = self.gate.clone();
         while let Some(report) = ticket.left.front_mut() {
+            report.behind = false;
             let stopping = &mut desk.stopping;
             let places = self.places(&mut gate, stopping, &desk.lifeline, &desk.total);
             let Some(_places) = places.await else { return };

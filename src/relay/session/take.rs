@@ -27,6 +27,7 @@ impl Session<'_> {
             mut delivery,
             loaded,
             started,
+            behind,
             outcome,
             heard,
         } = finished;
@@ -39,7 +40,7 @@ impl Session<'_> {
         let retry = retry.as_deref().unwrap_or(&policy.retry);
         let settlement = match &outcome {
             Some(outcome) => retry.settle(&delivery, outcome, self.stage.rng),
-            None if delivery.expires_in.is_some_and(|left| left.is_zero()) => {
+            None if !behind && delivery.expires_in.is_some_and(|left| left.is_zero()) => {
                 Settlement::Dead(Reason::Expired)
             }
             None => Settlement::Release,

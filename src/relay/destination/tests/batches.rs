@@ -153,6 +153,7 @@ fn a_claim_is_cut_by_number_and_size_in_its_order() {
             loaded: Instant::now(),
             started: None,
             outcome: None,
+            behind: false,
             heard: Some(Vec::new()),
         };
         let messages = (0..).zip(messages).map(finished).collect();
@@ -247,6 +248,7 @@ async fn a_panic_is_that_of_each_message_that_was_started() {
             delivery,
             loaded: now,
             outcome: None,
+            behind: false,
             heard: Some(Vec::new()),
         };
         let ticket = Ticket {
