@@ -227,7 +227,7 @@ impl Outbox {
     async fn expire(&self, hold: bool, ids: &[Uuid]) -> Expiry {
         let store = &self.store;
         store
-            .expire("a relay", &LANE, ENDPOINT, hold, ids)
+            .expire(Uuid::nil(), "a relay", &LANE, Some(ENDPOINT), hold, ids)
             .await
             .unwrap()
     }
@@ -285,6 +285,41 @@ async fn what_the_caller_saw_is_checked_again() {
         .run("update outbox.messages set topic = 't', endpoint = 'another'")
         .await;
     assert_eq!(outbox.expire(false, &[id]).await.dead, 0, "of another lane");
+}
+
+#[tokio::test]
+async fn a_relay_without_a_route_leaves_what_expires_to_one_that_has_it() {
+    let outbox = Outbox::new().await;
+    let [me, other] = [outbox.relay().await, outbox.relay().await];
+    let id = outbox.expired("'k', null, 0").await;
+    let expire = async || {
+        let (store, ids) = (&outbox.store, [id]);
+        let expiry = store.expire(me.relay, "a relay", &LANE, None, false, &ids);
+        expiry.await.unwrap().dead
+    };
+    assert_eq!(expire().await, 0, "the other one may have a route");
+    let elsewhere = Lane {
+        endpoint: "elsewhere".into(),
+        ..LANE.clone()
+    };
+    let tell = async |lane: &Lane| {
+        let lanes = [lane.clone()].into();
+        outbox
+            .store
+            .set_unrouted(other.relay, &lanes)
+            .await
+            .unwrap();
+    };
+    tell(&elsewhere).await;
+    assert_eq!(expire().await, 0);
+    tell(&LANE).await;
+    assert_eq!(expire().await, 1, "nobody has one");
+    assert_eq!(
+        outbox
+            .count("outbox.dead_letters where endpoint = ''")
+            .await,
+        1
+    );
 }
 
 #[tokio::test]
@@ -364,7 +399,7 @@ async fn several_at_once_do_no_harm() {
             let mut dead = 0;
             for part in ids.chunks(10) {
                 dead += store
-                    .expire("r", &LANE, ENDPOINT, false, part)
+                    .expire(Uuid::nil(), "r", &LANE, Some(ENDPOINT), false, part)
                     .await
                     .unwrap()
                     .dead;
