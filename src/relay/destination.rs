@@ -341,6 +341,7 @@ impl Destination {
                 policy: self.endpoint.clone(),
                 retry: retry.cloned(),
                 delivery,
+                hold: order.holds(),
                 loaded,
                 started: None,
                 behind: false,

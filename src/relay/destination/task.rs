@@ -30,6 +30,8 @@ pub(in crate::relay) struct Finished {
     /// How its route wanted it to be tried again then; `None` = as the endpoint does.
     pub(in crate::relay) retry: Option<Arc<retry::Policy>>,
     pub(in crate::relay) delivery: Delivery,
+    /// It closes its key if it dies: so its route said then, whatever became of that.
+    pub(in crate::relay) hold: bool,
     /// When it was loaded.
     pub(in crate::relay) loaded: Instant,
     /// When its request was started; `None` if none was.

@@ -154,6 +154,7 @@ fn a_claim_is_cut_by_number_and_size_in_its_order() {
             started: None,
             outcome: None,
             behind: false,
+            hold: false,
             heard: Some(Vec::new()),
         };
         let messages = (0..).zip(messages).map(finished).collect();
@@ -249,6 +250,7 @@ async fn a_panic_is_that_of_each_message_that_was_started() {
             loaded: now,
             outcome: None,
             behind: false,
+            hold: false,
             heard: Some(Vec::new()),
         };
         let ticket = Ticket {
