@@ -10,8 +10,8 @@ use crate::{
     store::{BreakerState, Shared},
 };
 
-/// The endpoint's row is written so often at most. Tokens that were not used for so long are stale: relays that hoard them
-/// would send more at once after a pause than the burst allows.
+/// The endpoint's row is written so often at most, unless its burst is smaller than what a second brings. Tokens that were not
+/// used for so long are stale: relays that hoard them would send more at once after a pause than the burst allows.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// One endpoint's.
@@ -124,16 +124,17 @@ impl Bearing {
         Some((rate, per_second(&rate), if paused { 0 } else { left }))
     }
 
-    /// So many were taken, the next one is there after `next`.
+    /// So many were taken, the next one is there after `next`. A bucket that holds less than a second's worth is full again
+    /// before the second is over: what runs over then would be missing in the rate.
     pub(super) fn got_tokens(&mut self, taken: i32, next: Duration, now: Instant) {
         self.tokens = taken;
         self.tokens_at = now;
-        self.next_tokens = now
-            + if taken == 0 {
-                next.max(EVERY / 20)
-            } else {
-                EVERY
-            };
+        let full = |rate: Rate| EVERY.mul_f64((rate.burst / rate.per_second).min(1.0));
+        let wait = match taken {
+            0 => next.max(EVERY / 20),
+            _ => self.limits.rate.map_or(EVERY, full).max(EVERY / 50),
+        };
+        self.next_tokens = now + wait;
     }
 
     /// When tokens may be asked for again, if there are none.
@@ -241,7 +242,8 @@ mod tests {
         );
         bearing.claimed(15, None, None, now);
         assert_eq!(bearing.tokens(now), Some(5));
-        assert!(!bearing.wants_tokens(now), "a moment ago");
+        assert!(!bearing.wants_tokens(now + EVERY / 6), "a moment ago");
+        assert!(bearing.wants_tokens(now + EVERY / 5), "it is full again");
         bearing.unsent(100);
         assert_eq!(bearing.tokens(now), Some(20));
         bearing.claimed(20, None, None, now);
@@ -256,7 +258,7 @@ mod tests {
     fn tokens_that_were_not_used_are_stale_and_brought_back() {
         let now = Instant::now();
         let rate = Rate {
-            per_second: 100.0,
+            per_second: 20.0,
             burst: 20.0,
         };
         let limits = Limits {
