@@ -7,7 +7,7 @@
 -- which errs on the slow side.
 --
 -- p_rate in tokens per second, p_burst the most that can be saved up, p_want what the relay would like to have, p_back what it
--- brings back. Returns taken (whole tokens, 0 if there are none) and seconds until the next one is there.
+-- brings back (less than zero: what it sent beyond what it took). Returns taken (whole tokens, 0 if there are none) and seconds until the next one is there.
 CREATE OR REPLACE FUNCTION outbox.take_tokens(
     p_endpoint text, p_rate double precision, p_burst double precision, p_want integer, p_back integer,
     OUT taken integer, OUT next_in double precision

@@ -20,7 +20,8 @@ pub(super) struct Bearing {
     limits: Limits,
     /// To how many in flight it grows after a recovery.
     concurrency: i32,
-    /// Requests that may be made before more tokens have to be taken, while these are fresh.
+    /// Requests that may be made before more tokens have to be taken, while these are fresh; less than zero: so many were made
+    /// beyond them.
     tokens: i32,
     tokens_at: Instant,
     next_tokens: Instant,
@@ -92,7 +93,8 @@ impl Bearing {
             self.since = now;
         }
         if self.limits.rate.is_some() {
-            self.tokens -= i32::try_from(taken).unwrap_or(i32::MAX).min(self.tokens);
+            let taken = i32::try_from(taken).unwrap_or(i32::MAX);
+            self.tokens -= taken.min(self.tokens.max(0));
         }
         self.state = state.unwrap_or(self.state);
         self.floor = floor.unwrap_or(self.floor);
@@ -102,6 +104,13 @@ impl Bearing {
     pub(super) fn unsent(&mut self, messages: i32) {
         if let Some(rate) = self.limits.rate {
             self.tokens = self.tokens.saturating_add(messages).min(per_second(&rate));
+        }
+    }
+
+    /// So many were sent a second time after one claim: their tokens are owed.
+    pub(super) fn sent_again(&mut self, messages: i32) {
+        if self.limits.rate.is_some() {
+            self.tokens = self.tokens.saturating_sub(messages);
         }
     }
 
@@ -115,13 +124,17 @@ impl Bearing {
         })
     }
 
-    /// How many to ask for, and how many are brought back with that, which are no longer here. After a pause there are none: the
-    /// bucket has filled up meanwhile.
+    /// How many to ask for, and how many are brought back with that, which are no longer here; less than zero: so many are owed.
+    /// After a pause none are brought back: the bucket has filled up meanwhile.
     pub(super) fn exchange(&mut self, now: Instant) -> Option<(Rate, i32, i32)> {
         let rate = self.limits.rate?;
         let left = std::mem::take(&mut self.tokens);
         let paused = now > self.tokens_at + EVERY + EVERY / 4;
-        Some((rate, per_second(&rate), if paused { 0 } else { left }))
+        Some((
+            rate,
+            per_second(&rate),
+            if paused { left.min(0) } else { left },
+        ))
     }
 
     /// So many were taken, the next one is there after `next`. A bucket that holds less than a second's worth is full again
@@ -139,7 +152,7 @@ impl Bearing {
 
     /// When tokens may be asked for again, if there are none.
     pub(super) fn next_tokens(&self, now: Instant) -> Option<Instant> {
-        (self.limits.rate.is_some() && self.fresh(now) == 0).then_some(self.next_tokens)
+        (self.limits.rate.is_some() && self.fresh(now) <= 0).then_some(self.next_tokens)
     }
 
     // === the breaker ===
@@ -283,6 +296,13 @@ mod tests {
         assert_eq!(bearing.tokens(later), Some(20));
         let much_later = later + 2 * EVERY;
         assert_eq!(bearing.exchange(much_later), Some((rate, 20, 0)), "lost");
+        bearing.got_tokens(1, Duration::ZERO, much_later);
+        bearing.sent_again(3);
+        assert_eq!(bearing.tokens(much_later), Some(0));
+        bearing.claimed(1, None, None, much_later);
+        assert_eq!(bearing.next_tokens(much_later), Some(much_later + EVERY));
+        let at_last = much_later + 5 * EVERY;
+        assert_eq!(bearing.exchange(at_last), Some((rate, 20, -2)), "owed");
     }
 
     #[test]

@@ -345,6 +345,7 @@ impl Destination {
                 loaded,
                 started: None,
                 behind: false,
+                again: false,
                 outcome: None,
                 heard: self.endpoint.batch.as_ref().map(|_| Vec::new()),
             }

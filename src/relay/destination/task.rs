@@ -38,6 +38,8 @@ pub(in crate::relay) struct Finished {
     pub(in crate::relay) started: Option<Instant>,
     /// It waits behind another one of its key: that its time is over counts when it is the head.
     pub(in crate::relay) behind: bool,
+    /// It was in a batch that was refused as a whole: what follows is its second request, and the rate counts both.
+    pub(in crate::relay) again: bool,
     /// What came of the request. `None` although one was started: the task was aborted.
     pub(in crate::relay) outcome: Option<Outcome>,
     /// `None`: it had its request for itself, and its outcome is the request's. In a batch: the requests that it tells of,

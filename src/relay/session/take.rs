@@ -29,6 +29,7 @@ impl Session<'_> {
             loaded,
             started,
             behind,
+            again,
             outcome,
             heard,
         } = finished;
@@ -51,8 +52,12 @@ impl Session<'_> {
             (None, Settlement::Dead(_)) => delivery.attempt() - 1,
             _ => delivery.attempt(),
         };
-        if started.is_none() && destination.endpoint.limits == policy.limits {
-            destination.bearing.unsent(1);
+        if destination.endpoint.limits == policy.limits {
+            match (started.is_some(), again) {
+                (false, false) => destination.bearing.unsent(1),
+                (true, true) => destination.bearing.sent_again(1),
+                (true, false) | (false, true) => {}
+            }
         }
         if let Some(outcome) = &outcome {
             log::attempt(&endpoint, &delivery, outcome, &settlement);

@@ -154,6 +154,7 @@ fn a_claim_is_cut_by_number_and_size_in_its_order() {
             started: None,
             outcome: None,
             behind: false,
+            again: false,
             hold: false,
             heard: Some(Vec::new()),
         };
@@ -250,6 +251,7 @@ async fn a_panic_is_that_of_each_message_that_was_started() {
             loaded: now,
             outcome: None,
             behind: false,
+            again: false,
             hold: false,
             heard: Some(Vec::new()),
         };
