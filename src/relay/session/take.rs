@@ -1,6 +1,6 @@
 //! A delivery has finished: what follows from it, for its message and for its endpoint.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -44,6 +44,10 @@ impl Session<'_> {
             Some(outcome) => retry.settle(&delivery, outcome, self.stage.rng),
             None if !behind && delivery.expires_in.is_some_and(|left| left.is_zero()) => {
                 Settlement::Dead(Reason::Expired)
+            }
+            // The endpoint has seen its key: fan-out must not give it another one, so the row has to tell of it.
+            None if again && delivery.lane_endpoint.is_empty() => {
+                Settlement::PutOff(Duration::ZERO)
             }
             None => Settlement::Release,
         };

@@ -211,3 +211,23 @@ async fn what_is_sent_once_more_after_a_refused_batch_counts_for_the_rate() {
     let seconds = requests.last().unwrap().at.duration_since(requests[0].at);
     assert!(seconds >= Duration::from_millis(1800), "{seconds:?}");
 }
+
+// === the key ===
+
+/// Fan-out gives a new key to what was never sent.
+#[tokio::test]
+async fn what_was_in_a_refused_batch_and_not_sent_again_stays_with_its_endpoint_and_key() {
+    let scene = Scene::new(|request| match items(&request.body).len() {
+        1 => Reply::status(200).after(Duration::from_millis(500)),
+        _ => Reply::status(422),
+    })
+    .await;
+    insert(&scene.client, "t", 3).await;
+    let relay = start(batched(&scene, 3));
+    scene.receiver.wait_for(2, SOON).await.unwrap();
+    relay.stop().await;
+    assert_eq!(count(&scene.client, "delivered").await, 1);
+    let tried = "messages where sent_to = 'shop' and attempts = 0";
+    assert_eq!(count(&scene.client, tried).await, 2);
+    assert_eq!(count(&scene.client, "leases").await, 0);
+}
