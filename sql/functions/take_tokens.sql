@@ -1,12 +1,13 @@
 -- Takes tokens of an endpoint's rate limit, which holds over all relays together: one token is one request.
 --
 -- A relay takes what it may use during the next second and spends it from memory, so the row is written about once a second
--- per relay however fast it sends. What it did not use by then it brings back when it takes more, so none of the rate is
--- lost; after a pause it may not, for the bucket has filled up meanwhile, and all that relays hoarded would come on top of a
--- burst. Those tokens are lost, and those of a relay that dies, which errs on the slow side.
+-- per relay however fast it sends; more often only where the burst is less than what a second brings. What it did not use by
+-- then it brings back when it takes more, so none of the rate is lost; after a pause it may not, for the bucket has filled up
+-- meanwhile, and all that relays hoarded would come on top of a burst. Those tokens are lost, and those of a relay that dies,
+-- which errs on the slow side.
 --
 -- p_rate in tokens per second, p_burst the most that can be saved up, p_want what the relay would like to have, p_back what it
--- brings back. Returns taken (whole tokens, 0 if there are none) and seconds until the next one is there.
+-- brings back (less than zero: what it sent beyond what it took). Returns taken (whole tokens, 0 if there are none) and seconds until the next one is there.
 CREATE OR REPLACE FUNCTION outbox.take_tokens(
     p_endpoint text, p_rate double precision, p_burst double precision, p_want integer, p_back integer,
     OUT taken integer, OUT next_in double precision

@@ -10,8 +10,8 @@ use crate::{
     store::{BreakerState, Shared},
 };
 
-/// The endpoint's row is written so often at most. Tokens that were not used for so long are stale: relays that hoard them
-/// would send more at once after a pause than the burst allows.
+/// The endpoint's row is written so often at most, unless its burst is smaller than what a second brings. Tokens that were not
+/// used for so long are stale: relays that hoard them would send more at once after a pause than the burst allows.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// One endpoint's.
@@ -20,7 +20,8 @@ pub(super) struct Bearing {
     limits: Limits,
     /// To how many in flight it grows after a recovery.
     concurrency: i32,
-    /// Requests that may be made before more tokens have to be taken, while these are fresh.
+    /// Requests that may be made before more tokens have to be taken, while these are fresh; less than zero: so many were made
+    /// beyond them.
     tokens: i32,
     tokens_at: Instant,
     next_tokens: Instant,
@@ -92,7 +93,8 @@ impl Bearing {
             self.since = now;
         }
         if self.limits.rate.is_some() {
-            self.tokens -= i32::try_from(taken).unwrap_or(i32::MAX).min(self.tokens);
+            let taken = i32::try_from(taken).unwrap_or(i32::MAX);
+            self.tokens -= taken.min(self.tokens.max(0));
         }
         self.state = state.unwrap_or(self.state);
         self.floor = floor.unwrap_or(self.floor);
@@ -102,6 +104,13 @@ impl Bearing {
     pub(super) fn unsent(&mut self, messages: i32) {
         if let Some(rate) = self.limits.rate {
             self.tokens = self.tokens.saturating_add(messages).min(per_second(&rate));
+        }
+    }
+
+    /// So many were sent a second time after one claim: their tokens are owed.
+    pub(super) fn sent_again(&mut self, messages: i32) {
+        if self.limits.rate.is_some() {
+            self.tokens = self.tokens.saturating_sub(messages);
         }
     }
 
@@ -115,30 +124,35 @@ impl Bearing {
         })
     }
 
-    /// How many to ask for, and how many are brought back with that, which are no longer here. After a pause there are none: the
-    /// bucket has filled up meanwhile.
+    /// How many to ask for, and how many are brought back with that, which are no longer here; less than zero: so many are owed.
+    /// After a pause none are brought back: the bucket has filled up meanwhile.
     pub(super) fn exchange(&mut self, now: Instant) -> Option<(Rate, i32, i32)> {
         let rate = self.limits.rate?;
         let left = std::mem::take(&mut self.tokens);
         let paused = now > self.tokens_at + EVERY + EVERY / 4;
-        Some((rate, per_second(&rate), if paused { 0 } else { left }))
+        Some((
+            rate,
+            per_second(&rate),
+            if paused { left.min(0) } else { left },
+        ))
     }
 
-    /// So many were taken, the next one is there after `next`.
+    /// So many were taken, the next one is there after `next`. A bucket that holds less than a second's worth is full again
+    /// before the second is over: what runs over then would be missing in the rate.
     pub(super) fn got_tokens(&mut self, taken: i32, next: Duration, now: Instant) {
         self.tokens = taken;
         self.tokens_at = now;
-        self.next_tokens = now
-            + if taken == 0 {
-                next.max(EVERY / 20)
-            } else {
-                EVERY
-            };
+        let full = |rate: Rate| EVERY.mul_f64((rate.burst / rate.per_second).min(1.0));
+        let wait = match taken {
+            0 => next.max(EVERY / 20),
+            _ => self.limits.rate.map_or(EVERY, full).max(EVERY / 50),
+        };
+        self.next_tokens = now + wait;
     }
 
     /// When tokens may be asked for again, if there are none.
     pub(super) fn next_tokens(&self, now: Instant) -> Option<Instant> {
-        (self.limits.rate.is_some() && self.fresh(now) == 0).then_some(self.next_tokens)
+        (self.limits.rate.is_some() && self.fresh(now) <= 0).then_some(self.next_tokens)
     }
 
     // === the breaker ===
@@ -241,7 +255,8 @@ mod tests {
         );
         bearing.claimed(15, None, None, now);
         assert_eq!(bearing.tokens(now), Some(5));
-        assert!(!bearing.wants_tokens(now), "a moment ago");
+        assert!(!bearing.wants_tokens(now + EVERY / 6), "a moment ago");
+        assert!(bearing.wants_tokens(now + EVERY / 5), "it is full again");
         bearing.unsent(100);
         assert_eq!(bearing.tokens(now), Some(20));
         bearing.claimed(20, None, None, now);
@@ -256,7 +271,7 @@ mod tests {
     fn tokens_that_were_not_used_are_stale_and_brought_back() {
         let now = Instant::now();
         let rate = Rate {
-            per_second: 100.0,
+            per_second: 20.0,
             burst: 20.0,
         };
         let limits = Limits {
@@ -281,6 +296,13 @@ mod tests {
         assert_eq!(bearing.tokens(later), Some(20));
         let much_later = later + 2 * EVERY;
         assert_eq!(bearing.exchange(much_later), Some((rate, 20, 0)), "lost");
+        bearing.got_tokens(1, Duration::ZERO, much_later);
+        bearing.sent_again(3);
+        assert_eq!(bearing.tokens(much_later), Some(0));
+        bearing.claimed(1, None, None, much_later);
+        assert_eq!(bearing.next_tokens(much_later), Some(much_later + EVERY));
+        let at_last = much_later + 5 * EVERY;
+        assert_eq!(bearing.exchange(at_last), Some((rate, 20, -2)), "owed");
     }
 
     #[test]

@@ -37,8 +37,11 @@ use crate::{
 /// A relay that ends when nothing is due waits for a closed endpoint for so long.
 const JOB_WAITS: Duration = Duration::from_secs(60);
 
-/// Claimed rows that wait in memory for a slot, as a share of the slots: enough to bridge one round trip.
+/// Claimed rows that wait in memory for a slot, as a multiple of the slots: enough to bridge the round trips of a turn.
 const PREFETCH: usize = 3;
+
+/// ... and no more than this, or those of slow receivers would burden every claim.
+const MOST_PREFETCHED: usize = 512;
 
 /// All endpoints, and which lane goes to which.
 pub(super) struct Destinations {
@@ -323,7 +326,8 @@ impl Destination {
         } else {
             PREFETCH
         };
-        let capacity = self.endpoint.messages() * (1 + prefetch);
+        let slots = self.endpoint.messages();
+        let capacity = slots + (slots * prefetch).min(MOST_PREFETCHED);
         let free = capacity.saturating_sub(self.held);
         let bytes = self.budget.saturating_sub(self.bytes);
         let worth = free * 4 >= capacity && bytes * 4 >= self.budget;
@@ -353,8 +357,11 @@ impl Destination {
                 policy: self.endpoint.clone(),
                 retry: retry.cloned(),
                 delivery,
+                hold: order.holds(),
                 loaded,
                 started: None,
+                behind: false,
+                again: false,
                 outcome: None,
                 heard: self.endpoint.batch.as_ref().map(|_| Vec::new()),
             })
@@ -435,13 +442,16 @@ fn chains(
 ) -> Vec<VecDeque<Box<Finished>>> {
     let mut chains: Vec<VecDeque<Box<Finished>>> = Vec::with_capacity(messages.size_hint().0);
     let mut by_key = HashMap::new();
-    for message in messages {
+    for mut message in messages {
         let key = message.delivery.key.as_ref().filter(|_| order.is_by_key());
         let chain = key.map_or(chains.len(), |key| {
             *by_key.entry(key.clone()).or_insert(chains.len())
         });
         match chains.get_mut(chain) {
-            Some(chain) => chain.push_back(message),
+            Some(chain) => {
+                message.behind = true;
+                chain.push_back(message);
+            }
             None => chains.push(VecDeque::from([message])),
         }
     }

@@ -25,7 +25,8 @@ pub struct Expired {
 /// What became of them.
 #[derive(Clone, Debug)]
 pub struct Expiry {
-    /// So many are dead letters now. The others are leased, wait for the head of their key, or somebody claims there.
+    /// So many are dead letters now. The others are leased, wait for the head of their key or for a relay that can deliver
+    /// them, or somebody claims there.
     pub dead: i32,
     /// The keys of those.
     pub keys: Vec<String>,
@@ -56,17 +57,19 @@ impl Store {
         })
     }
 
-    /// Gives up those of these messages of a lane whose time is over. `endpoint` is where its route leads; with `hold` a
-    /// head that dies closes its key. Can be sent again.
+    /// Gives up those of these messages of a lane whose time is over. `endpoint` is where its route leads, empty before
+    /// fan-out, `None` where `relay` can't deliver them; with `hold` a head that dies closes its key. Can be sent again.
     pub async fn expire(
         &self,
+        relay: Uuid,
         name: &str,
         lane: &Lane,
-        endpoint: &str,
+        endpoint: Option<&str>,
         hold: bool,
         ids: &[Uuid],
     ) -> Result<Expiry, Error> {
-        let parameters: [Parameter<'_>; 6] = [
+        let parameters: [Parameter<'_>; 7] = [
+            (&relay, Type::UUID),
             (&lane.topic, Type::TEXT),
             (&lane.endpoint, Type::TEXT),
             (&endpoint, Type::TEXT),

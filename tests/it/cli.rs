@@ -269,7 +269,7 @@ async fn status_shows_relays_backlog_pauses_and_dead_letters() {
     assert_eq!(err, "");
     let status: Value = serde_json::from_str(&out).unwrap();
     assert_eq!(status["relays"][0]["name"], "relay-7");
-    assert_eq!(status["relays"][0]["leased"], 8);
+    assert_eq!(status["relays"][0]["leased"], 16);
     assert_eq!(status["endpoints"][0]["endpoint"], "shop");
     assert_eq!(status["endpoints"][0]["pause_reason"], "moving house");
     assert_eq!(status["lanes"][0]["topic"], "order.paid");

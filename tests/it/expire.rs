@@ -1,9 +1,17 @@
 //! Messages whose time is over though nobody can deliver them: dead letters all the same.
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use outbox_relay::{
     lab::receiver::Reply,
     message::{Lane, Settlement},
+    relay::Relay,
     route::{OnDead, Order, Routes},
     store::{Expiry, Place},
 };
@@ -150,6 +158,58 @@ async fn the_key_of_an_expired_head_is_held_or_goes_on_as_its_route_says() {
     }
 }
 
+/// A relay whose topics keep the order of their keys; a dead head holds its key.
+fn ordered(scene: &Scene) -> Relay {
+    let mut relay = scene.relay();
+    let mut list: Vec<_> = relay.routes.iter().cloned().collect();
+    list[0].order = Order::Key(OnDead::Hold);
+    relay.routes = Routes::new(list);
+    relay
+}
+
+#[tokio::test]
+async fn what_expires_in_memory_behind_a_head_that_failed_waits_until_it_is_the_head() {
+    let open = Arc::new(AtomicBool::new(false));
+    let opened = open.clone();
+    let scene = Scene::new(move |_| {
+        if opened.load(Relaxed) {
+            return Reply::status(200);
+        }
+        Reply::status(500).after(Duration::from_secs(1))
+    })
+    .await;
+    let rows = "insert into outbox.messages (topic, key, expires_at) values ('t', 'k', null);
+                insert into outbox.messages (topic, key, expires_at) values ('t', 'k', now() + interval '500 ms');
+                insert into outbox.messages (topic, key, expires_at) values ('t', 'k', null)";
+    scene
+        .client
+        .batch_execute(&format!("begin; {rows}; commit"))
+        .await
+        .unwrap();
+    let relay = start(ordered(&scene));
+    eventually("the head has failed", SOON, async || {
+        count(&scene.client, "attempts where settlement = 'retry'").await > 0
+    })
+    .await;
+    assert_eq!(count(&scene.client, "dead_letters").await, 0);
+    assert_eq!(count(&scene.client, "held_keys").await, 0);
+    open.store(true, Relaxed);
+    eventually(
+        "the head is delivered, and what expired dies",
+        SOON,
+        async || count(&scene.client, "messages").await == 1,
+    )
+    .await;
+    relay.stop().await;
+    let (dead, held, left): (i64, i64, i64) = (
+        one(&scene.client, "select min(seq) from outbox.dead_letters").await,
+        one(&scene.client, "select min(seq) from outbox.held_keys").await,
+        one(&scene.client, "select min(seq) from outbox.messages").await,
+    );
+    assert_eq!((dead, held, left), (2, 2, 3));
+    assert_eq!(count(&scene.client, "delivered where seq = 1").await, 1);
+}
+
 // === what may be given up ===
 
 impl Outbox {
@@ -167,7 +227,7 @@ impl Outbox {
     async fn expire(&self, hold: bool, ids: &[Uuid]) -> Expiry {
         let store = &self.store;
         store
-            .expire("a relay", &LANE, ENDPOINT, hold, ids)
+            .expire(Uuid::nil(), "a relay", &LANE, Some(ENDPOINT), hold, ids)
             .await
             .unwrap()
     }
@@ -225,6 +285,41 @@ async fn what_the_caller_saw_is_checked_again() {
         .run("update outbox.messages set topic = 't', endpoint = 'another'")
         .await;
     assert_eq!(outbox.expire(false, &[id]).await.dead, 0, "of another lane");
+}
+
+#[tokio::test]
+async fn a_relay_without_a_route_leaves_what_expires_to_one_that_has_it() {
+    let outbox = Outbox::new().await;
+    let [me, other] = [outbox.relay().await, outbox.relay().await];
+    let id = outbox.expired("'k', null, 0").await;
+    let expire = async || {
+        let (store, ids) = (&outbox.store, [id]);
+        let expiry = store.expire(me.relay, "a relay", &LANE, None, false, &ids);
+        expiry.await.unwrap().dead
+    };
+    assert_eq!(expire().await, 0, "the other one may have a route");
+    let elsewhere = Lane {
+        endpoint: "elsewhere".into(),
+        ..LANE.clone()
+    };
+    let tell = async |lane: &Lane| {
+        let lanes = [lane.clone()].into();
+        outbox
+            .store
+            .set_unrouted(other.relay, &lanes)
+            .await
+            .unwrap();
+    };
+    tell(&elsewhere).await;
+    assert_eq!(expire().await, 0);
+    tell(&LANE).await;
+    assert_eq!(expire().await, 1, "nobody has one");
+    assert_eq!(
+        outbox
+            .count("outbox.dead_letters where endpoint = ''")
+            .await,
+        1
+    );
 }
 
 #[tokio::test]
@@ -304,7 +399,7 @@ async fn several_at_once_do_no_harm() {
             let mut dead = 0;
             for part in ids.chunks(10) {
                 dead += store
-                    .expire("r", &LANE, ENDPOINT, false, part)
+                    .expire(Uuid::nil(), "r", &LANE, Some(ENDPOINT), false, part)
                     .await
                     .unwrap()
                     .dead;

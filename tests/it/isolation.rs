@@ -37,7 +37,7 @@ async fn an_endpoint_that_hangs_holds_up_no_other_and_only_so_many_of_its_own_ro
     let held = "select sum(cardinality(ids))::bigint from outbox.leases";
     assert_eq!(
         one::<i64>(&client, held).await,
-        32,
+        64,
         "the slots and a prefetch"
     );
     assert_eq!((hangs.count(), works.count()), (16, 1_000));

@@ -133,6 +133,25 @@ async fn the_rate_is_limited_over_all_relays_and_waiting_uses_no_attempt() {
     assert_eq!(scene.count(more_than_one).await, 0);
 }
 
+/// The bucket is full ten times a second: one relay must not leave it so.
+#[tokio::test]
+async fn a_small_burst_does_not_lower_the_rate() {
+    let receiver = Receiver::start(|_| Reply::status(200)).unwrap();
+    let scene = Scene::new(receiver, 110).await;
+    let rate = Some(Rate {
+        per_second: 100.0,
+        burst: 10.0,
+    });
+    let relay = start(scene.relay(&Limits { rate, ..limits() }));
+    scene.receiver.wait_for(110, SOON).await.unwrap();
+    relay.stop().await;
+    let requests = scene.receiver.requests();
+    let seconds = requests[109].at.duration_since(requests[0].at);
+    // One second, if the machine is not busy with other tests; with ten requests in each second it would be ten.
+    let range = 0.9..6.0;
+    assert!(range.contains(&seconds.as_secs_f64()), "{seconds:?}");
+}
+
 #[tokio::test]
 async fn relays_that_were_idle_send_no_more_at_once_than_the_burst() {
     let receiver = Receiver::start(|_| Reply::status(200)).unwrap();

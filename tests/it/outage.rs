@@ -242,7 +242,7 @@ async fn a_claim_whose_commit_is_unknown_is_given_back_while_its_relay_lives() {
 
 #[tokio::test]
 async fn a_claim_whose_messages_could_not_be_loaded_is_given_back() {
-    an_answer_is_lost("AS expires_in").await;
+    an_answer_is_lost("AS expires_at").await;
 }
 
 #[tokio::test]

@@ -439,3 +439,24 @@ async fn under_load_nothing_is_lost_or_sent_twice_and_keys_keep_their_order() {
         assert!(numbers.is_sorted(), "{key}: {numbers:?}");
     }
 }
+
+#[tokio::test]
+async fn what_dies_after_its_route_is_gone_holds_its_key_as_the_route_said() {
+    let stage = Stage::new().await;
+    let refusing = Receiver::start(|_| Reply::status(422).after(Duration::from_secs(1))).unwrap();
+    let url = refusing.url("/");
+    let config = |topic| text(&[("shop", &url)], &[(topic, "shop")], "");
+    let path = stage.directory.write("relay.toml", &config("t"));
+    insert_one(&stage.client, "key", "'k'").await;
+    let relay = stage.run(&path);
+    eventually("it is on its way", SOON, async || refusing.count() == 1).await;
+    replace(&path, &config("other"));
+    relay.signal(Signal::HUP);
+    says(&relay, RELOADED, 1).await;
+    eventually("it is dead", SOON, async || {
+        count(&stage.client, "dead_letters").await == 1
+    })
+    .await;
+    assert_eq!(count(&stage.client, "held_keys where key = 'k'").await, 1);
+    stop(relay).await;
+}

@@ -346,7 +346,8 @@ async fn expire(session: &Session) {
             .await;
         for lane in &expired {
             let (topic, ids): (&str, Vec<Uuid>) = (lane.get("topic"), lane.get("ids"));
-            let parameters: [&(dyn ToSql + Sync); 6] = [&topic, &"", &"e", &hold, &ids, &"a relay"];
+            let parameters: [&(dyn ToSql + Sync); 7] =
+                [&Uuid::nil(), &topic, &"", &"e", &hold, &ids, &"a relay"];
             session.run("expire", &parameters).await;
             place = (lane.get("expires_at"), lane.get("seq"));
         }

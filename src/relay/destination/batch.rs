@@ -155,6 +155,7 @@ impl Ticket {
         self.hear(whole);
         for message in &mut self.left {
             message.started = None;
+            message.again = true;
         }
     }
 

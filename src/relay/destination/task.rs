@@ -30,10 +30,16 @@ pub(in crate::relay) struct Finished {
     /// How its route wanted it to be tried again then; `None` = as the endpoint does.
     pub(in crate::relay) retry: Option<Arc<retry::Policy>>,
     pub(in crate::relay) delivery: Delivery,
+    /// It closes its key if it dies: so its route said then, whatever became of that.
+    pub(in crate::relay) hold: bool,
     /// When it was loaded.
     pub(in crate::relay) loaded: Instant,
     /// When its request was started; `None` if none was.
     pub(in crate::relay) started: Option<Instant>,
+    /// It waits behind another one of its key: that its time is over counts when it is the head.
+    pub(in crate::relay) behind: bool,
+    /// It was in a batch that was refused as a whole: what follows is its second request, and the rate counts both.
+    pub(in crate::relay) again: bool,
     /// What came of the request. `None` although one was started: the task was aborted.
     pub(in crate::relay) outcome: Option<Outcome>,
     /// `None`: it had its request for itself, and its outcome is the request's. In a batch: the requests that it tells of,
@@ -111,6 +117,7 @@ impl Way {
         mut cut: Pin<&mut impl Future<Output = ()>>,
     ) -> ControlFlow<()> {
         while let Some(report) = ticket.left.front_mut() {
+            report.behind = false;
             let Some(_place) = self.place(desk, cut.as_mut()).await? else {
                 break;
             };

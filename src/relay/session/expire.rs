@@ -85,15 +85,24 @@ impl Session<'_> {
 
     async fn expire_lane(&mut self, lane: &Lane, ids: &[Uuid]) -> Result<(), Error> {
         let order = self.destinations.order(lane);
-        let endpoint: Arc<str> = match self.destinations.of(lane) {
-            Some(Bound::One(to)) => to.name.clone(),
+        let endpoint: Option<Arc<str>> = match self.destinations.of(lane) {
+            Some(Bound::One(to)) => Some(to.name.clone()),
             // Before fan-out it is dead for all of them.
-            Some(Bound::Several(_)) | None => lane.endpoint.as_str().into(),
+            Some(Bound::Several(_)) => Some("".into()),
+            // Another relay may know what their order is.
+            None => None,
         };
         let name = &self.plan.config.name;
         let store = self.stage.store;
         let expiry = match store
-            .expire(name, lane, &endpoint, order.holds(), ids)
+            .expire(
+                self.me.relay,
+                name,
+                lane,
+                endpoint.as_deref(),
+                order.holds(),
+                ids,
+            )
             .await
         {
             Ok(expiry) => expiry,
@@ -122,7 +131,7 @@ impl Session<'_> {
         self.stage.summary.dead += dead;
         tracing::info!(
             topic = lane.topic,
-            endpoint = &*endpoint,
+            endpoint = endpoint.as_deref().unwrap_or(&lane.endpoint),
             messages = dead,
             "expired while nothing could be delivered: dead letters now"
         );

@@ -1,6 +1,6 @@
 //! A delivery has finished: what follows from it, for its message and for its endpoint.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -25,8 +25,11 @@ impl Session<'_> {
             policy,
             retry,
             mut delivery,
+            hold,
             loaded,
             started,
+            behind,
+            again,
             outcome,
             heard,
         } = *finished;
@@ -39,8 +42,12 @@ impl Session<'_> {
         let retry = retry.as_deref().unwrap_or(&policy.retry);
         let settlement = match &outcome {
             Some(outcome) => retry.settle(&delivery, outcome, self.stage.rng),
-            None if delivery.expires_in.is_some_and(|left| left.is_zero()) => {
+            None if !behind && delivery.expires_in.is_some_and(|left| left.is_zero()) => {
                 Settlement::Dead(Reason::Expired)
+            }
+            // The endpoint has seen its key: fan-out must not give it another one, so the row has to tell of it.
+            None if again && delivery.lane_endpoint.is_empty() => {
+                Settlement::PutOff(Duration::ZERO)
             }
             None => Settlement::Release,
         };
@@ -49,8 +56,12 @@ impl Session<'_> {
             (None, Settlement::Dead(_)) => delivery.attempt() - 1,
             _ => delivery.attempt(),
         };
-        if started.is_none() && destination.endpoint.limits == policy.limits {
-            destination.bearing.unsent(1);
+        if destination.endpoint.limits == policy.limits {
+            match (started.is_some(), again) {
+                (false, false) => destination.bearing.unsent(1),
+                (true, true) => destination.bearing.sent_again(1),
+                (true, false) | (false, true) => {}
+            }
         }
         if let Some(outcome) = &outcome {
             log::attempt(&endpoint, &delivery, outcome, &settlement);
@@ -88,7 +99,7 @@ impl Session<'_> {
             id: delivery.id,
             seq: delivery.seq,
             generation: delivery.generation,
-            hold: self.destinations.order(&lane).holds(),
+            hold,
             lane,
             key: delivery.key,
             endpoint,

@@ -7,7 +7,7 @@ use std::{
 
 use outbox_relay::{
     lab::receiver::Reply,
-    limit::{Breaker, Limits},
+    limit::{Breaker, Limits, Rate},
     route::{OnDead, Order, Pattern, Route, Routes},
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
@@ -114,10 +114,10 @@ async fn a_slot_is_a_request_and_the_messages_in_it_fill_it() {
     relay.config.grace = Duration::ZERO;
     let relay = start(relay);
     scene.receiver.wait_for(2, SOON).await.unwrap();
-    // Two requests of ten, and as many messages again that wait for a slot.
+    // Two requests of ten, and three times as many messages that wait for a slot.
     let leased = "select coalesce(sum(cardinality(ids)), 0)::bigint from outbox.leases";
     eventually("the slots are full", SOON, async || {
-        one::<i64>(&scene.client, leased).await == 40
+        one::<i64>(&scene.client, leased).await == 80
     })
     .await;
     assert_eq!((scene.receiver.count(), sizes(&scene)), (2, vec![10, 10]));
@@ -177,4 +177,57 @@ async fn what_has_expired_is_dead_without_being_sent() {
     assert_eq!((summary.delivered, summary.dead), (2, 1));
     assert_eq!(sizes(&scene), [2]);
     assert_eq!(scene.dead().await, ("expired".into(), None, 0));
+}
+
+// === the rate ===
+
+#[tokio::test]
+async fn what_is_sent_once_more_after_a_refused_batch_counts_for_the_rate() {
+    let scene = Scene::new(|request| match items(&request.body).len() {
+        1 => Reply::status(200),
+        _ => Reply::status(422),
+    })
+    .await;
+    insert(&scene.client, "t", 80).await;
+    let mut relay = batched(&scene, 10);
+    let rate = Some(Rate {
+        per_second: 40.0,
+        burst: 40.0,
+    });
+    relay.endpoints[0].limits = Limits {
+        rate,
+        ..relay.endpoints[0].limits.clone()
+    };
+    let relay = start(relay);
+    all_settled(&scene.client, SOON).await;
+    relay.stop().await;
+    let requests = scene.receiver.requests();
+    let sent: usize = requests
+        .iter()
+        .map(|request| items(&request.body).len())
+        .sum();
+    assert_eq!(sent, 160, "each in a batch, and alone");
+    // Two full buckets, since what a claim brought is sent to its end; then forty a second.
+    let seconds = requests.last().unwrap().at.duration_since(requests[0].at);
+    assert!(seconds >= Duration::from_millis(1800), "{seconds:?}");
+}
+
+// === the key ===
+
+/// Fan-out gives a new key to what was never sent.
+#[tokio::test]
+async fn what_was_in_a_refused_batch_and_not_sent_again_stays_with_its_endpoint_and_key() {
+    let scene = Scene::new(|request| match items(&request.body).len() {
+        1 => Reply::status(200).after(Duration::from_millis(500)),
+        _ => Reply::status(422),
+    })
+    .await;
+    insert(&scene.client, "t", 3).await;
+    let relay = start(batched(&scene, 3));
+    scene.receiver.wait_for(2, SOON).await.unwrap();
+    relay.stop().await;
+    assert_eq!(count(&scene.client, "delivered").await, 1);
+    let tried = "messages where sent_to = 'shop' and attempts = 0";
+    assert_eq!(count(&scene.client, tried).await, 2);
+    assert_eq!(count(&scene.client, "leases").await, 0);
 }

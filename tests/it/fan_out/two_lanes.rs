@@ -210,9 +210,73 @@ async fn a_head_that_expired_before_fan_out_holds_its_key_at_every_endpoint() {
         .one("select id from outbox.messages where seq = 1", &[])
         .await;
     let ids = [id];
-    let expired = outbox.store.expire("a relay", &LANE, "", true, &ids).await;
-    assert_eq!(expired.unwrap().dead, 1);
+    assert_eq!(expire(&outbox, &LANE, Some(""), &ids).await, 1);
     assert!(taken(&outbox, &me, &OTHER).await.is_empty());
     outbox.run("delete from outbox.held_keys").await;
     assert_eq!(taken(&outbox, &me, &OTHER).await, [2]);
+}
+
+/// How many of these are given up where a dead head holds its key.
+async fn expire(outbox: &Outbox, lane: &Lane, endpoint: Option<&str>, ids: &[Uuid]) -> i32 {
+    let expired = outbox
+        .store
+        .expire(Uuid::nil(), "a relay", lane, endpoint, true, ids)
+        .await;
+    expired.unwrap().dead
+}
+
+#[tokio::test]
+async fn what_expires_behind_an_earlier_row_of_the_other_lane_waits_for_it() {
+    // The lane of the row that has expired, where it leads, and the lane of the row before it.
+    let table: [(&Lane, &str, &str); 4] = [
+        (&OTHER, ENDPOINT, ""),
+        (&LANE, ENDPOINT, ENDPOINT),
+        (&LANE, "", ENDPOINT),
+        (&LANE, "elsewhere", ENDPOINT),
+    ];
+    for (lane, to, before) in table {
+        let rows = |lane: &str| match lane == before {
+            true => "(1, 'k', null, 0)",
+            false => "(2, 'k', null, 0), (3, 'j', null, 0)",
+        };
+        let (outbox, _) = outbox(rows(""), rows(ENDPOINT)).await;
+        outbox
+            .run("update outbox.messages set expires_at = now() where seq > 1")
+            .await;
+        let ids: Vec<Uuid> = outbox
+            .all("select id from outbox.messages where seq > 1", &[])
+            .await;
+        let shown = format!("{lane:?} {to} {before}");
+        let alone = to == "elsewhere";
+        let dead = if alone { 2 } else { 1 };
+        assert_eq!(expire(&outbox, lane, Some(to), &ids).await, dead, "{shown}");
+        outbox
+            .run("delete from outbox.messages where seq = 1")
+            .await;
+        assert_eq!(expire(&outbox, lane, Some(to), &ids).await, 2 - dead);
+    }
+}
+
+#[tokio::test]
+async fn what_expires_behind_a_dead_head_of_the_other_lane_waits_for_it() {
+    for (lane, other) in [(&OTHER, &LANE), (&LANE, &OTHER)] {
+        let row = "(2, 'k', null, 0)";
+        let (own, rest) = if lane.endpoint.is_empty() {
+            (row, "")
+        } else {
+            ("", row)
+        };
+        let (outbox, _) = outbox(own, rest).await;
+        let hold = format!(
+            "update outbox.messages set expires_at = now();
+             insert into outbox.held_keys (topic, lane_endpoint, key, endpoint, id, seq)
+             values ('t', '{}', 'k', '{ENDPOINT}', gen_random_uuid(), 1)",
+            other.endpoint
+        );
+        outbox.run(&hold).await;
+        let ids: Vec<Uuid> = outbox.all("select id from outbox.messages", &[]).await;
+        assert_eq!(expire(&outbox, lane, Some(ENDPOINT), &ids).await, 0);
+        outbox.run("delete from outbox.held_keys").await;
+        assert_eq!(expire(&outbox, lane, Some(ENDPOINT), &ids).await, 1);
+    }
 }

@@ -154,6 +154,9 @@ fn a_claim_is_cut_by_number_and_size_in_its_order() {
                 loaded: Instant::now(),
                 started: None,
                 outcome: None,
+                behind: false,
+                again: false,
+                hold: false,
                 heard: Some(Vec::new()),
             })
         };
@@ -287,6 +290,9 @@ async fn a_panic_is_that_of_each_message_that_was_started() {
                 delivery,
                 loaded: now,
                 outcome: None,
+                behind: false,
+                again: false,
+                hold: false,
                 heard: Some(Vec::new()),
             })
         };
