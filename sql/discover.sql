@@ -2,6 +2,8 @@
 -- Returns topic, endpoint (the lane's), ready (rows without a due time are there, leased ones too) and due_in (seconds
 -- until its first waiting row is due, negative if one is due already or leased; NULL if none waits). Two epochs are
 -- subtracted, not two times: an application may say 'infinity', and PostgreSQL refuses to subtract that.
+-- $1 boolean: whether to look at the doorbell too. Then one row has no topic, and hangs, kept, stray and relays of
+-- functions/doorbell.sql, which are NULL in all others.
 WITH RECURSIVE ready (topic, endpoint) AS (
     (SELECT m.topic, m.endpoint
        FROM outbox.messages m
@@ -33,8 +35,11 @@ WITH RECURSIVE ready (topic, endpoint) AS (
              ORDER BY m.topic, m.endpoint, m.due_at
              LIMIT 1) n
 )
-SELECT l.topic, l.endpoint, bool_or(l.ready) AS ready, min(l.due_in) AS due_in
+SELECT l.topic, l.endpoint, bool_or(l.ready) AS ready, min(l.due_in) AS due_in,
+       NULL::boolean AS hangs, NULL::boolean AS kept, NULL::boolean AS stray, NULL::bigint AS relays
   FROM (SELECT r.topic, r.endpoint, true AS ready, NULL::double precision AS due_in FROM ready r
         UNION ALL
         SELECT w.topic, w.endpoint, false, (extract(epoch FROM w.due_at) - extract(epoch FROM clock_timestamp()))::double precision FROM waiting w) l
  GROUP BY l.topic, l.endpoint
+UNION ALL
+SELECT NULL, NULL, NULL, NULL, b.hangs, b.kept, b.stray, b.relays FROM outbox.doorbell() b WHERE $1

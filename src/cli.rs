@@ -60,6 +60,13 @@ enum Command {
         /// Set the word that a relay's configuration must know to deliver from this database.
         #[arg(long, value_name = "WORD")]
         guard: Option<String>,
+        /// Let inserts wake a relay, though the server allows prepared transactions: one that inserts can't be prepared then. Later
+        /// migrations keep to it.
+        #[arg(long, conflicts_with = "no_doorbell")]
+        doorbell: bool,
+        /// Let no insert wake a relay: relays poll. Later migrations keep to it.
+        #[arg(long)]
+        no_doorbell: bool,
     },
     /// Validate configuration, connection and schema; print what each endpoint will do.
     Check {
@@ -168,8 +175,13 @@ async fn run(command: Command) -> Result<(), Failure> {
             }
             Ok(())
         }
-        Command::Migrate { print: true, .. } => {
-            say!("{}", store::script());
+        Command::Migrate {
+            print: true,
+            doorbell,
+            no_doorbell,
+            ..
+        } => {
+            say!("{}", store::script(wanted(doorbell, no_doorbell)));
             Ok(())
         }
         Command::Migrate {
@@ -177,7 +189,13 @@ async fn run(command: Command) -> Result<(), Failure> {
             print: false,
             accept_copy,
             guard,
-        } => operate::migrate(&database.open()?, guard.as_deref(), accept_copy).await,
+            doorbell,
+            no_doorbell,
+        } => {
+            let store = database.open()?;
+            let doorbell = wanted(doorbell, no_doorbell);
+            operate::migrate(&store, guard.as_deref(), accept_copy, doorbell).await
+        }
         Command::Check { config } => operate::check(&config::load(&config)?).await,
         Command::Status { database, json } => operate::status(&database.open()?, json).await,
         Command::Pause {
@@ -191,6 +209,11 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Cancel { id, database } => operate::cancel(&database.open()?, id).await,
         Command::Demo(demo) => demo::run(demo).await,
     }
+}
+
+/// Whether inserts are to wake a relay; `None` = as it is, or as the server's settings say.
+fn wanted(doorbell: bool, no_doorbell: bool) -> Option<bool> {
+    (doorbell || no_doorbell).then_some(doorbell)
 }
 
 /// Text on a terminal, JSON elsewhere; `RUST_LOG` chooses. Commands that answer on standard output only warn.

@@ -8,10 +8,12 @@
 //! Failure: while the database is away nothing is claimed, finished outcomes stay in memory (no more than there were slots)
 //! and are settled when it is back. A claim whose commit is unknown is undone by [`Store::recover`]. A relay that was reaped, or
 //! whose database crashed, drops what it has and registers anew. A task that panics gives its message back.
+//! Sleep: while inserts wake this relay it asks for nothing that they would tell it (`doorbell.rs`).
 //! Reload: a new [`Plan`] is taken over between two turns, under the same registration and leases (`session/reload.rs`).
 
 mod bearing;
 mod destination;
+mod doorbell;
 mod lanes;
 mod plan;
 mod renewal;
@@ -44,6 +46,10 @@ pub struct Config {
     pub lease: Duration,
     /// How long new rows can stay unseen while nothing else wakes the relay.
     pub poll: Duration,
+    /// Whether this relay may be the one that inserts wake, and leaves it to another one while that is awake.
+    pub doorbell: bool,
+    /// How long it sleeps at most while inserts would wake it.
+    pub idle: Duration,
     /// Messages in one claim at most.
     pub batch: usize,
     /// Requests in flight at once, to all endpoints together. While more endpoints hang than it has room for, the others
@@ -158,7 +164,8 @@ async fn live(
     stop: &CancellationToken,
     summary: &mut Summary,
 ) -> Result<(), Error> {
-    let store = Store::new(database)?;
+    // The keeper of the doorbell makes a few calls beside the loop: they take turns.
+    let store = Store::single(database, store::PATIENCE)?;
     // A beat that takes longer than this has missed its turn anyway.
     let patience = (plans.borrow().config.lease / 3).max(Duration::from_millis(500));
     let beats = Store::single(database, patience)?;
@@ -170,6 +177,7 @@ async fn live(
     let mut started = false;
     loop {
         let stage = Stage {
+            database,
             store: &store,
             beats: &beats,
             rng: &mut rng,

@@ -7,6 +7,7 @@
 //! Failure: an error means that the outcome is unknown, since the commit may have been done before the connection broke. Each
 //! statement can be sent again, except a claim, which is undone by [`Store::recover`].
 
+mod bell;
 mod connect;
 mod credentials;
 mod endpoints;
@@ -29,6 +30,7 @@ use tokio_postgres::{
 use uuid::Uuid;
 
 pub use self::{
+    bell::{Bell, Doorbell, Listener, Lock, Taken},
     error::Error,
     expand::{Expand, Expanded},
     expiry::{Expired, Expiry, Place},
@@ -66,9 +68,9 @@ impl fmt::Debug for Config {
 }
 
 /// No statement of ours takes as long; the server gives up first (`statement_timeout` in `sql/begin.sql`).
-const PATIENCE: Duration = Duration::from_secs(35);
+pub const PATIENCE: Duration = Duration::from_secs(35);
 
-/// The loop makes one call at a time; the second is for who comes beside it.
+/// Whoever uses a store makes one call at a time, mostly; the second is for who comes beside it.
 const CONNECTIONS: usize = 2;
 
 /// The database.
@@ -89,7 +91,7 @@ impl Store {
         Store::with(config, CONNECTIONS, PATIENCE)
     }
 
-    /// A single connection that nothing else waits for, with less patience: for the beats of a relay.
+    /// A single connection, with this patience: for the loop of a relay, which makes one call at a time, and another one for its beats.
     pub fn single(config: &Config, patience: Duration) -> Result<Store, Error> {
         Store::with(config, 1, patience)
     }
@@ -167,12 +169,20 @@ impl Store {
 
     /// Lists the lanes that hold rows.
     pub async fn discover(&self) -> Result<Vec<Found>, Error> {
-        Ok(self
-            .call(sql::DISCOVER, &[])
-            .await?
+        self.look_around(false).await.map(|(found, _)| found)
+    }
+
+    /// The same, and how the doorbell stands, if that is asked for.
+    pub async fn look_around(
+        &self,
+        doorbell: bool,
+    ) -> Result<(Vec<Found>, Option<Doorbell>), Error> {
+        let rows = self.call(sql::DISCOVER, &[(&doorbell, Type::BOOL)]).await?;
+        let (lanes, bells): (Vec<&Row>, Vec<&Row>) = rows
             .iter()
-            .map(Found::from)
-            .collect())
+            .partition(|row| row.get::<_, Option<&str>>("topic").is_some());
+        let lanes = lanes.into_iter().map(Found::from).collect();
+        Ok((lanes, bells.first().map(|row| Doorbell::from(*row))))
     }
 
     /// Takes due rows of one lane under a new lease. After an error the relay may hold a lease that it doesn't know of:
@@ -330,20 +340,17 @@ impl Store {
             .map(drop)
     }
 
-    /// The beat that keeps all leases of this relay: its new number, `None` if the relay was reaped.
-    pub async fn renew(&self, relay: Uuid) -> Result<Option<i64>, Error> {
-        let rows = self.call(sql::RENEW, &[(&relay, Type::UUID)]).await?;
-        Ok(rows.first().map(|row| row.get("beat")))
-    }
-
-    /// The beats of all other relays.
-    pub async fn observe(&self, relay: Uuid) -> Result<Vec<Peer>, Error> {
-        Ok(self
-            .call(sql::OBSERVE, &[(&relay, Type::UUID)])
-            .await?
+    /// The beat that keeps all leases of this relay: its new number, and the beats of all other relays as they were just
+    /// before. `None` if the relay was reaped.
+    pub async fn beat(&self, relay: Uuid) -> Result<Option<(i64, Vec<Peer>)>, Error> {
+        let rows = self.call(sql::BEAT, &[(&relay, Type::UUID)]).await?;
+        let mine = rows
+            .first()
+            .and_then(|row| row.get::<_, Option<i64>>("mine"));
+        let others = rows
             .iter()
-            .map(Peer::from)
-            .collect())
+            .filter(|row| row.get::<_, Option<Uuid>>("relay").is_some());
+        Ok(mine.map(|beat| (beat, others.map(Peer::from).collect())))
     }
 
     /// Takes everything from a relay that was seen dead at `beat`.

@@ -66,6 +66,8 @@ BEGIN
                                  v_busy, true, 2147483647) p;
     state := 'empty';
     IF cardinality(v_ids) > 0 THEN
+        -- The caller knows where it puts rows: nobody has to be woken for that.
+        PERFORM set_config('outbox.doorbell', 'off', true);
         -- Before the rows, so that a claim that looks for a second lane of a key can't miss it.
         INSERT INTO outbox.lanes (topic, endpoint)
         SELECT p_topic, t.endpoint

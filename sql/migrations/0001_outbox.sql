@@ -144,11 +144,13 @@ CREATE TABLE outbox.relays (
     beat_at       timestamptz NOT NULL DEFAULT now(),
     started_at    timestamptz NOT NULL DEFAULT now(),
     unrouted_topics    text[] NOT NULL DEFAULT '{}',
-    unrouted_endpoints text[] NOT NULL DEFAULT '{}'
+    unrouted_endpoints text[] NOT NULL DEFAULT '{}',
+    bell_pids     integer[] NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE  outbox.relays         IS 'Private. The relays that live, or that nobody has yet seen to be dead. A lease lives as long as its relay.';
 COMMENT ON COLUMN outbox.relays.session IS 'Raised when a relay lost sight of one of its claims, so that the claim can do nothing later.';
 COMMENT ON COLUMN outbox.relays.unrouted_topics IS 'Of the lanes that it found and can''t deliver, for status; in step with unrouted_endpoints.';
+COMMENT ON COLUMN outbox.relays.bell_pids IS 'The sessions that it keeps the doorbell with, or tried to; whether it does, their locks say.';
 COMMENT ON COLUMN outbox.relays.beat_at IS 'For people. Whether a relay is dead is decided by watching beat, never by this clock.';
 
 CREATE TABLE outbox.leases (
@@ -282,10 +284,12 @@ CREATE TABLE outbox.meta (
     database          text NOT NULL,
     database_oid      oid NOT NULL,
     guard             text,
+    doorbell          boolean,
     accepted_at       timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE  outbox.meta       IS 'Private. The identity of the database that this outbox belongs to: a copy of it must not deliver.';
 COMMENT ON COLUMN outbox.meta.database_oid IS 'Tells a dump that was restored under the same name on the same server.';
 COMMENT ON COLUMN outbox.meta.guard IS 'Where set, only relays whose config says the same word deliver: tells a physical clone from the original.';
+COMMENT ON COLUMN outbox.meta.doorbell IS 'Whether inserts may wake a relay; NULL = if the server allows no prepared transactions.';
 
 INSERT INTO outbox.migrations (version, name) VALUES (1, 'outbox');

@@ -8,15 +8,19 @@ use crate::{
     delivery::{Client, Endpoint},
     relay, retry,
     route::{Overlap, Route},
-    store::{self, COUNTED, Status, Store},
+    store::{self, Bell, COUNTED, Status, Store},
 };
 
 pub(super) async fn migrate(
     store: &Store,
     guard: Option<&str>,
     accept_copy: bool,
+    doorbell: Option<bool>,
 ) -> Result<(), Failure> {
     let migrated = store.migrate(guard, accept_copy).await?;
+    if let Some(on) = doorbell {
+        store.set_doorbell(on).await?;
+    }
     match migrated.from {
         Some(from) if from == migrated.to => {
             say!("the schema is at version {from}: nothing to migrate");
@@ -24,6 +28,7 @@ pub(super) async fn migrate(
         Some(from) => say!("migrated from version {from} to {}", migrated.to),
         None => say!("created the outbox, version {}", migrated.to),
     }
+    say!("doorbell: {}", hangs(store.doorbell().await?.hangs));
     if accept_copy {
         say!("this database is an outbox of its own now");
     }
@@ -104,11 +109,30 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
             early.topic
         );
     }
-    Store::new(&config.database)?.check().await?;
+    let store = Store::new(&config.database)?;
+    store.check().await?;
     say!(
         "\ndatabase: reachable, schema version {}",
         store::SCHEMA_VERSION
     );
+    check_doorbell(config, &store).await
+}
+
+/// Says whether inserts will wake this relay, and if not, why.
+async fn check_doorbell(config: &Config, store: &Store) -> Result<(), Failure> {
+    let poll = show(config.relay.poll);
+    if !config.relay.doorbell {
+        say!("doorbell: this relay does without (relay.doorbell = false), and polls every {poll}");
+    } else if !store.doorbell().await?.hangs {
+        say!("doorbell: {}; this relay polls every {poll}", hangs(false));
+    } else if Bell::try_out(&config.database, store).await? {
+        say!("doorbell: {}", hangs(true));
+    } else {
+        say!(
+            "doorbell: nothing is heard on these connections, as behind a pooler in transaction mode: while no other relay keeps \
+             it, this one polls every {poll}"
+        );
+    }
     Ok(())
 }
 
@@ -153,6 +177,13 @@ fn print_own_retries(config: &Config, route: &Route) {
                 say!("  warning: {warning}");
             }
         }
+    }
+}
+
+fn hangs(hangs: bool) -> &'static str {
+    match hangs {
+        true => "inserts wake a relay",
+        false => "there is none (see `outbox-relay migrate --doorbell`)",
     }
 }
 
@@ -208,8 +239,9 @@ fn print_status(status: &Status) {
         } else {
             ""
         };
+        let bell = if relay.keeps_bell { " doorbell" } else { "" };
         say!(
-            "{:<30} {:<9} {:<13} {:>8} {:>8} {:>7}{late}{differs}",
+            "{:<30} {:<9} {:<13} {:>8} {:>8} {:>7}{bell}{late}{differs}",
             cut(&relay.name, 30),
             relay.version,
             cut(&relay.config_digest, 13),

@@ -108,6 +108,8 @@ pub(crate) fn relay(section: &Section<'_>, host: &str) -> relay::Config {
         name: name.unwrap_or_else(|| host.to_owned()),
         lease: section.duration("lease", 15 * SECOND, SECOND..=10 * MINUTE),
         poll: section.duration("poll", 200 * MILLISECOND, 10 * MILLISECOND..=MINUTE),
+        doorbell: section.flag("doorbell", true),
+        idle: 5 * SECOND,
         batch: section.count("batch", 200, 1..=1000),
         concurrency: section.count("concurrency", 1024, 1..=100_000),
         memory: section.size("memory", 64 * MIB, MIB..),

@@ -32,6 +32,7 @@ guard = "production"
 name = "relay-7"
 lease = "20s"
 poll = "1s"
+doorbell = false
 batch = 100
 concurrency = 50
 memory = "10MiB"
@@ -106,6 +107,8 @@ fn two_keys_and_two_keys_are_enough() {
             name: "host-1".into(),
             lease: seconds(15),
             poll: Duration::from_millis(200),
+            doorbell: true,
+            idle: seconds(5),
             batch: 200,
             concurrency: 1024,
             memory: 64 << 20,
@@ -145,6 +148,8 @@ fn everything_can_be_set_and_is_inherited_key_by_key() {
             name: "relay-7".into(),
             lease: seconds(20),
             poll: seconds(1),
+            doorbell: false,
+            idle: seconds(5),
             batch: 100,
             concurrency: 50,
             memory: 10 << 20,

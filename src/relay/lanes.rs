@@ -4,7 +4,11 @@
 //! still appear below: a transaction that took an early `seq` and commits late, rows that were given back, rows of a key
 //! that another relay opened. A sweep finds them. It goes from the bottom up to the floors, one claim at a time, beside the
 //! claims at the floors and never instead of them; it starts when a lane ran dry, at every poll, and under load, and what of
-//! it brings nothing takes at most a twentieth of the time.
+//! it brings nothing takes at most a twentieth of the time. In a lane that was dry, and at a ring of the doorbell, it comes at once
+//! and instead of a claim at the floors, as long as that costs about the same: the lane is as good as empty then, and the row that
+//! is looked for may be anywhere.
+
+mod whole;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,6 +17,7 @@ use std::{
 
 use tokio::time::Instant;
 
+use self::whole::Whole;
 use crate::{
     message::Lane,
     store::{ClaimState, Claimed, Floors, Found},
@@ -24,10 +29,18 @@ const SHARE: u32 = 20;
 /// After a claim that brought something from a lane that is dry now, it is asked again so soon.
 const SOON: Duration = Duration::from_millis(5);
 
+/// Something came from a lane lately if it was not longer ago.
+const LATELY: Duration = Duration::from_secs(1);
+
+/// At a ring so many lanes are asked before the skip scan says which ones to ask.
+const LIKELY: usize = 2;
+
 /// All lanes that were ever seen to hold rows.
 #[derive(Debug)]
 pub(super) struct Lanes {
     poll: Duration,
+    /// Inserts ring: a lane that ran dry need not be asked again.
+    asleep: bool,
     lanes: BTreeMap<Lane, State>,
     /// The lane that was asked last: the next one in order comes next.
     last: Option<Lane>,
@@ -62,6 +75,10 @@ struct State {
     wait: Duration,
     /// Keys that a settle opened since the last claim at the floors.
     open_keys: BTreeSet<String>,
+    /// Sweeps in place of claims at the floors.
+    whole: Whole,
+    /// When something was brought last.
+    brought_at: Option<Instant>,
 }
 
 /// Where a claim starts.
@@ -78,13 +95,19 @@ impl Lanes {
     pub(super) fn new(poll: Duration) -> Lanes {
         Lanes {
             poll,
+            asleep: false,
             lanes: BTreeMap::new(),
             last: None,
         }
     }
 
-    /// Takes in what a skip scan found. Returns the lanes that were not known.
-    pub(super) fn found(&mut self, found: Vec<Found>, now: Instant) -> Vec<Lane> {
+    /// Takes in what a skip scan found; it was made for a ring at the moment `rung`. Returns the lanes that were not known.
+    pub(super) fn found(
+        &mut self,
+        found: Vec<Found>,
+        rung: Option<Instant>,
+        now: Instant,
+    ) -> Vec<Lane> {
         let mut fresh = Vec::new();
         for Found { lane, ready, due } in found {
             let at = if ready {
@@ -96,8 +119,15 @@ impl Lanes {
                 fresh.push(lane.clone());
                 State::new(now)
             });
+            // What is there is on its way: a sweep has gone over it since.
+            if at <= now && rung.is_some_and(|rung| state.whole.has_seen(rung)) {
+                continue;
+            }
             if state.look.is_none_or(|look| look > at) {
                 state.look = Some(at);
+            }
+            if at <= now && rung.is_some() {
+                state.ring(now);
             }
             state.wanted |= at <= now;
         }
@@ -124,6 +154,30 @@ impl Lanes {
     /// From now on.
     pub(super) fn set_poll(&mut self, poll: Duration) {
         self.poll = poll;
+    }
+
+    /// From now on inserts ring, or they don't.
+    pub(super) fn set_asleep(&mut self, asleep: bool) {
+        self.asleep = asleep;
+    }
+
+    /// Somebody rang: it was most likely for a lane that something came from lately, if those are few. `false`: for none.
+    pub(super) fn ring(&mut self, now: Instant) -> bool {
+        let mut likely: Vec<&mut State> = self
+            .lanes
+            .values_mut()
+            .filter(|state| state.brought_at.is_some())
+            .collect();
+        likely.sort_by_key(|state| std::cmp::Reverse(state.brought_at));
+        let lately = |state: &&mut State| state.brought_at.is_some_and(|at| now < at + LATELY);
+        match likely.iter().filter(|state| lately(state)).count() {
+            count @ ..=LIKELY => likely.truncate(count.max(1)),
+            _ => likely.clear(),
+        }
+        for state in &mut likely {
+            state.ring(now);
+        }
+        !likely.is_empty()
     }
 
     /// Forgets lanes, so that the next skip scan finds them afresh.
@@ -171,9 +225,15 @@ impl Lanes {
                 open_keys: Vec::new(),
             };
         };
-        let pending = state.cursor.is_some() || state.wanted || now >= state.overdue;
         let at_floors = state.look.is_some_and(|look| look <= now);
-        let sweep = pending && now >= state.next_sweep && !(at_floors && state.swept);
+        let whole = state
+            .whole
+            .starts(at_floors && state.open_keys.is_empty(), now);
+        if whole {
+            state.cursor = None;
+        }
+        let pending = state.cursor.is_some() || state.wanted || now >= state.overdue;
+        let sweep = whole || pending && now >= state.next_sweep && !(at_floors && state.swept);
         state.swept = sweep;
         if sweep {
             // The floor of leases is exact under the lane's lock: it needs no sweep.
@@ -206,20 +266,32 @@ impl Lanes {
         now: Instant,
         jitter: f64,
     ) {
-        let poll = self.poll;
+        let (poll, asleep) = (self.poll, self.asleep);
         let Some(state) = self.lanes.get_mut(lane) else {
             return;
         };
         match claimed.state {
             ClaimState::Claimed | ClaimState::Empty => {
                 state.others = claimed.others;
+                if claimed.brought {
+                    state.brought_at = Some(now);
+                }
                 if sweep {
                     state.swept_to(claimed, cost, now, poll);
                 } else {
-                    state.looked(claimed, now, poll);
+                    state.whole.claimed_at_floors(cost);
+                    state.looked(claimed, now, poll, asleep);
+                }
+                if state.whole.ended(claimed.dry) {
+                    // It has gone over what is above the floors, too.
+                    state.dry = true;
+                    state.look_when_dry(claimed, now, poll, asleep);
                 }
             }
-            ClaimState::Busy => state.look = Some(now + SOON.mul_f64(0.5 + jitter)),
+            ClaimState::Busy => {
+                state.whole.missed();
+                state.look = Some(now + SOON.mul_f64(0.5 + jitter));
+            }
             // The endpoint is closed: there is no room for its lanes until it is asked again.
             ClaimState::Paused
             | ClaimState::NotBefore
@@ -287,7 +359,18 @@ impl State {
             others: false,
             wait: SOON,
             open_keys: BTreeSet::new(),
+            whole: Whole::default(),
+            brought_at: None,
         }
+    }
+
+    /// A row may have come, anywhere.
+    fn ring(&mut self, now: Instant) {
+        self.whole.ring();
+        self.look = Some(now);
+        // A sweep that is on its way may be past it.
+        self.cursor = None;
+        self.wanted = true;
     }
 
     /// When this lane is to be asked next, at its floors or by a sweep.
@@ -301,7 +384,7 @@ impl State {
     }
 
     /// After a claim at the floors.
-    fn looked(&mut self, claimed: &Claimed, now: Instant, poll: Duration) {
+    fn looked(&mut self, claimed: &Claimed, now: Instant, poll: Duration, asleep: bool) {
         self.brought |= claimed.brought;
         if let Some(floors) = &claimed.floors {
             self.floors = floors.clone();
@@ -311,8 +394,20 @@ impl State {
             self.look = Some(now);
             return;
         }
-        let empty = !claimed.brought;
         self.wanted = true;
+        self.look_when_dry(claimed, now, poll, asleep);
+    }
+
+    fn look_when_dry(&mut self, claimed: &Claimed, now: Instant, poll: Duration, asleep: bool) {
+        if !self.open_keys.is_empty() {
+            self.look = Some(now);
+            return;
+        }
+        if asleep {
+            self.look = claimed.next_due.map(|due| far(now, due));
+            return;
+        }
+        let empty = !claimed.brought;
         self.wait = if empty {
             (self.wait * 2).min(poll)
         } else {
@@ -336,6 +431,9 @@ impl State {
             self.next_sweep = now + self.owed * (SHARE * (1 + self.vain.min(7)));
             self.owed = Duration::ZERO;
         }
+        if self.cursor.is_none() {
+            self.whole.claimed_at_bottom(cost);
+        }
         let met = reached.ready >= self.floors.ready && reached.waiting >= self.floors.waiting;
         if claimed.dry || met {
             self.floors.ready = self.floors.ready.max(reached.ready);
@@ -358,7 +456,12 @@ impl State {
 
 /// When the skip scan is due again, after one that took `cost`.
 pub(super) fn next_discovery(now: Instant, poll: Duration, cost: Duration) -> Instant {
-    now + poll.max(cost * SHARE)
+    now + poll.max(pause_after(cost))
+}
+
+/// How long to leave alone what took `cost`, so that it takes no more than its share.
+pub(super) fn pause_after(cost: Duration) -> Duration {
+    cost * SHARE
 }
 
 /// `now + delay`, without overflow: a delay of years is a day.

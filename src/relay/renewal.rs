@@ -108,15 +108,14 @@ impl Renewal {
         }
     }
 
-    /// One beat, and one look at the others. `false`: this relay's row is gone.
+    /// One beat, and one look at the others, in one statement: a look counts only if the beat with it was committed. `false`: this
+    /// relay's row is gone.
     async fn beat(&self, watch: &mut Watch, sent: Instant) -> Result<bool, Error> {
-        if self.store.renew(self.relay).await?.is_none() {
+        let Some((_, peers)) = self.store.beat(self.relay).await? else {
             return Ok(false);
-        }
+        };
         self.lifeline.send_replace(sent + self.lease);
-        let sampled = Instant::now();
-        let peers = self.store.observe(self.relay).await?;
-        for peer in watch.sample(peers, sampled) {
+        for peer in watch.sample(peers, sent) {
             // Nobody listens only when this session is over.
             drop(self.dead.send(peer));
         }

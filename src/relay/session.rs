@@ -1,5 +1,6 @@
 //! One registration of a relay, from its first claim to its drain: the way of a row, top to bottom.
 
+mod bell;
 mod end;
 mod expand;
 mod expire;
@@ -26,16 +27,17 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::{expire::Round, put_off::PutOff};
+use self::{bell::Ear, expire::Round, put_off::PutOff};
 use super::{
     Error, Plan, Summary,
     destination::{Bound, Desk, Destinations, Finished},
+    doorbell::Doorbell,
     lanes::{Lanes, Start},
     renewal::{Lifeline, Renewal},
 };
 use crate::{
     message::{Lane, Settlement},
-    store::{Claim, ClaimState, Peer, Registration, Settle, Store},
+    store::{self, Claim, ClaimState, Peer, Registration, Settle, Store},
 };
 
 /// Rows of one key in one claim: more would wait in memory behind each other.
@@ -60,6 +62,7 @@ pub(super) enum Ended {
 
 /// What a session works with and leaves to the next one.
 pub(super) struct Stage<'a> {
+    pub(super) database: &'a store::Config,
     pub(super) store: &'a Store,
     /// For the beats only.
     pub(super) beats: &'a Store,
@@ -88,6 +91,8 @@ pub(super) struct Session<'a> {
     next_discovery: Instant,
     /// How far the search for messages whose time is over has got.
     round: Round,
+    /// What it knows of the doorbell.
+    ear: Ear,
     /// At the last skip scan no lane that can be delivered held anything due.
     idle: bool,
 
@@ -147,6 +152,8 @@ impl<'a> Session<'a> {
         };
         let reaped = CancellationToken::new();
         tasks.spawn(renewal.run(reaped.clone()));
+        let doorbell =
+            Doorbell::start(stage.database, stage.store, me.relay, stage.rng, &mut tasks);
         Ok(Session {
             lanes: Lanes::new(config.poll),
             // They were found in an earlier registration.
@@ -158,6 +165,7 @@ impl<'a> Session<'a> {
             destinations,
             next_discovery: sent,
             round: Round::new(sent),
+            ear: Ear::new(doorbell, sent),
             idle: false,
             desk: Desk {
                 finished,
@@ -204,6 +212,7 @@ impl<'a> Session<'a> {
                 () = reaped.cancelled() => return self.give_up().await,
                 // Under load there is always something that has finished.
                 Ok(()) = self.stage.plans.changed() => self.adopt(),
+                heard = self.ear.doorbell.hear() => self.heard(heard),
                 Some(finished) = self.inbox.recv() => self.take(finished),
                 () = tokio::time::sleep_until(wake) => {}
             }
@@ -223,12 +232,11 @@ impl<'a> Session<'a> {
             self.recover().await?;
         }
         self.reap().await;
-        if Instant::now() >= self.next_discovery && self.may_call() {
-            self.discover().await;
-        }
-        self.expire().await;
-        // After the look around: what it found is due now.
-        self.take_all_tokens().await;
+        self.look_and_claim().await
+    }
+
+    /// Claims wherever something may be, up to a point.
+    async fn claims(&mut self) -> Result<(), Ended> {
         for _ in 0..CLAIMS {
             if !self.may_call() || self.doubt || !self.desk.lifeline.may_start() {
                 break;
@@ -343,6 +351,7 @@ impl<'a> Session<'a> {
             self.lanes.name(lane, key);
         }
         let taken = claimed.lease.as_ref().map_or(0, |lease| lease.ids.len());
+        self.ear.claimed(taken, now);
         if let Some(destination) = self.destinations.get_mut(&name) {
             destination
                 .bearing

@@ -27,6 +27,10 @@ pub const SCHEMA_VERSION: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
 const FUNCTIONS: &[&str] = &[
     include_str!("../../sql/functions/system_identifier.sql"),
     include_str!("../../sql/functions/highest_seq.sql"),
+    include_str!("../../sql/functions/ring.sql"),
+    include_str!("../../sql/functions/arm.sql"),
+    include_str!("../../sql/functions/doorbell.sql"),
+    include_str!("../../sql/functions/hang_up.sql"),
     include_str!("../../sql/functions/register.sql"),
     include_str!("../../sql/functions/pick_unordered.sql"),
     include_str!("../../sql/functions/pick_in_order.sql"),
@@ -50,6 +54,10 @@ const ROLES: &str = include_str!("../../sql/roles.sql");
 const GRANTS: &str = include_str!("../../sql/grants.sql");
 const META: &str = include_str!("../../sql/meta.sql");
 const ACCEPT_COPY: &str = include_str!("../../sql/accept_copy.sql");
+/// Makes or removes the trigger that rings.
+const HANG_DOORBELL: &str = include_str!("../../sql/hang_doorbell.sql");
+const DOORBELL_ON: &str = include_str!("../../sql/doorbell_on.sql");
+const DOORBELL_OFF: &str = include_str!("../../sql/doorbell_off.sql");
 /// The partitions of the first days, so that history is kept from the first attempt on.
 const PARTITIONS: &str = include_str!("../../sql/first_partitions.sql");
 /// Opens the transaction of a migration, and waits for another migrator.
@@ -70,7 +78,9 @@ pub struct Migrated {
 }
 
 /// All that `migrate` would run on an empty database, for a person with more rights to read and run.
-pub fn script() -> String {
+///
+/// `doorbell` as in [`Store::set_doorbell`]; `None` = as the server's settings say.
+pub fn script(doorbell: Option<bool>) -> String {
     let mut parts = vec![
         "-- outbox-relay: everything that `outbox-relay migrate` runs on a database without an outbox.\n\
          -- Run it as the owner-to-be of schema outbox: psql --single-transaction -v ON_ERROR_STOP=1 -f this-file\n",
@@ -79,6 +89,8 @@ pub fn script() -> String {
     parts.extend(MIGRATIONS.iter().map(|migration| migration.text));
     parts.extend(FUNCTIONS);
     parts.extend([GRANTS, META, PARTITIONS]);
+    parts.extend(doorbell.map(wanted));
+    parts.push(HANG_DOORBELL);
     parts.join("\n")
 }
 
@@ -98,6 +110,7 @@ impl Store {
         self.apply("functions", None, FUNCTIONS).await?;
         self.apply("grants", None, &[GRANTS, META, PARTITIONS])
             .await?;
+        self.apply("hang_doorbell", None, &[HANG_DOORBELL]).await?;
         if let Some(guard) = guard {
             self.set_guard(guard).await?;
         }
@@ -115,6 +128,12 @@ impl Store {
             to: SCHEMA_VERSION,
             missing_roles,
         })
+    }
+
+    /// Wants inserts to wake a relay, or not, whatever the server's settings are; later migrations keep to that.
+    pub async fn set_doorbell(&self, on: bool) -> Result<(), Error> {
+        self.apply("hang_doorbell", None, &[wanted(on), HANG_DOORBELL])
+            .await
     }
 
     /// Runs texts in one transaction, again if a lock was not to be had. With a `version`, nothing is done where the database has it.
@@ -164,5 +183,12 @@ impl Store {
             tracing::info!(what, tries, "a lock is taken, trying again");
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
+    }
+}
+
+fn wanted(doorbell: bool) -> &'static str {
+    match doorbell {
+        true => DOORBELL_ON,
+        false => DOORBELL_OFF,
     }
 }

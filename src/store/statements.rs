@@ -22,27 +22,37 @@ macro_rules! statements {
 statements! {
     ADD_ENDPOINTS = "add_endpoints",
     ADD_LANES = "add_lanes",
+    ARM = "arm",
+    BEAT = "beat",
     CANCEL = "cancel",
     CLAIM = "claim",
     DEREGISTER = "deregister",
+    DISARM = "disarm",
     DISCOVER = "discover",
+    DOORBELL = "doorbell",
     EXPAND = "expand",
     EXPIRE = "expire",
     EXPIRED = "expired",
+    HANG_UP = "hang_up",
     IDENTITY = "identity",
+    KEEP = "keep",
+    LISTEN = "listen",
     LOAD = "load",
     MAINTAIN_PARTITIONS = "maintain_partitions",
+    MARK_LISTENER = "mark_listener",
     MISSING_ROLES = "missing_roles",
-    OBSERVE = "observe",
+    OWN_BELL = "own_bell",
     PAUSE = "pause",
+    PID = "pid",
     PRESENT = "present",
     PUT_OFF = "put_off",
+    QUEUED = "queued",
     REAP = "reap",
     RECOVER = "recover",
     REGISTER = "register",
-    RENEW = "renew",
     REPORT = "report",
     RESUME = "resume",
+    RING = "ring",
     SETTLE = "settle",
     SET_DIGEST = "set_digest",
     SET_GUARD = "set_guard",
@@ -52,8 +62,16 @@ statements! {
     STATUS_LANES = "status_lanes",
     STATUS_RELAYS = "status_relays",
     TAKE_TOKENS = "take_tokens",
+    UNLISTEN = "unlisten",
     VERSION = "version",
+    WATCH_CLIENT = "watch_client",
 }
+
+/// Settings of a session that keeps the doorbell: several statements, none with parameters.
+pub(super) const BELL_SESSION: Statement = Statement {
+    name: "bell_session",
+    text: include_str!("../../sql/bell_session.sql"),
+};
 
 /// Opens each transaction.
 pub(super) const BEGIN: &str = include_str!("../../sql/begin.sql");

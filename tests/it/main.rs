@@ -11,6 +11,7 @@ mod claim;
 mod cli;
 mod contract;
 mod delivery;
+mod doorbell;
 mod expire;
 mod fan_out;
 mod formats;

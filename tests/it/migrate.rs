@@ -130,7 +130,7 @@ async fn four_migrators_at_once_make_one_outbox() {
 async fn the_script_for_a_person_makes_the_same_outbox() {
     let (by_hand, migrated) = (empty_database().await, database().await);
     let client = by_hand.connect().await;
-    client.batch_execute(&script()).await.unwrap();
+    client.batch_execute(&script(None)).await.unwrap();
     let migrated = schema(&migrated.connect().await).await;
     assert_same(&schema(&client).await, &migrated);
     assert_eq!(said(&by_hand.store()).await, "");

@@ -25,11 +25,11 @@ async fn one_that_beat_since_it_was_watched_lives() {
     let outbox = with_rows(1).await;
     let me = outbox.relay().await;
     outbox.lease(&me, &take(1)).await;
-    assert_eq!(outbox.store.renew(me.relay).await.unwrap(), Some(1));
+    assert_eq!(outbox.store.beat(me.relay).await.unwrap().unwrap().0, 1);
     let reaped = outbox.store.reap(me.relay, 0, 3).await.unwrap();
     assert_eq!((reaped.reaped, reaped.lost, reaped.dead), (false, 0, 0));
     assert_eq!(outbox.count("outbox.leases").await, 1);
-    assert_eq!(outbox.store.renew(me.relay).await.unwrap(), Some(2));
+    assert_eq!(outbox.store.beat(me.relay).await.unwrap().unwrap().0, 2);
 }
 
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn what_a_dead_relay_held_is_due_at_once_and_counted_as_lost() {
     outbox.lease(&dead, &take(2)).await;
     outbox.lease(&dead, &take(2)).await;
     outbox.lease(&other, &take(2)).await;
-    let peers = outbox.store.observe(other.relay).await.unwrap();
+    let peers = outbox.store.beat(other.relay).await.unwrap().unwrap().1;
     assert_eq!(
         (peers.len(), peers[0].relay, peers[0].beat),
         (1, dead.relay, 0)
@@ -54,7 +54,7 @@ async fn what_a_dead_relay_held_is_due_at_once_and_counted_as_lost() {
     assert_eq!(outbox.count(told).await, 4);
     assert_eq!(outbox.count("outbox.leases").await, 1, "the other's");
     assert_eq!(outbox.count("outbox.relays").await, 1);
-    assert_eq!(outbox.store.renew(dead.relay).await.unwrap(), None);
+    assert_eq!(outbox.store.beat(dead.relay).await.unwrap(), None);
     assert_eq!(outbox.lease(&other, &take(9)).await.ids.len(), 4);
 
     let again = outbox.store.reap(dead.relay, 0, 3).await.unwrap();
@@ -155,7 +155,7 @@ async fn a_beat_does_not_wait_for_a_claim() {
     )
     .await
     .unwrap();
-    assert_eq!(outbox.store.renew(me.relay).await.unwrap(), Some(1));
+    assert_eq!(outbox.store.beat(me.relay).await.unwrap().unwrap().0, 1);
     slow.batch_execute("commit").await.unwrap();
 }
 

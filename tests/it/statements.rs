@@ -245,7 +245,7 @@ async fn check(outbox: &Outbox, when: &str) {
 /// The statements of a relay's life but those for people.
 async fn whole_life(session: &Session) {
     session.run("identity", &[]).await;
-    session.run("discover", &[]).await;
+    session.run("discover", &[&true]).await;
     let register = async || {
         let row = session
             .run("register", &[&"a relay", &"1", &"digest", &15.0_f64])
@@ -293,8 +293,7 @@ async fn whole_life(session: &Session) {
         .await;
     }
     expire(session).await;
-    session.run("renew", &[&me]).await;
-    session.run("observe", &[&me]).await;
+    session.run("beat", &[&me]).await;
     session.run("reap", &[&dead, &0_i64, &3_i32]).await;
     session.run("recover", &[&me, &vec![1_i64]]).await;
     session.run("deregister", &[&me]).await;

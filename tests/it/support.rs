@@ -21,6 +21,7 @@ use tokio::{
 use tokio_postgres::{Client, NoTls, error::SqlState};
 
 pub(crate) mod binary;
+pub(crate) mod pgbouncer;
 pub(crate) mod proxy;
 pub(crate) mod relay;
 pub(crate) mod rows;

@@ -23,6 +23,8 @@ fn plan(endpoints: Vec<Endpoint>, before: Option<&Plan>) -> Plan {
             name: "relay".into(),
             lease: Duration::from_secs(15),
             poll: Duration::from_millis(200),
+            doorbell: true,
+            idle: Duration::from_secs(5),
             batch: 200,
             concurrency: 8,
             memory: 1 << 20,

@@ -51,6 +51,7 @@ fn lanes(topics: &[&str], now: Instant) -> Lanes {
             .iter()
             .map(|topic| found(topic, true, None))
             .collect(),
+        None,
         now,
     );
     assert_eq!(fresh.len(), topics.len());
@@ -280,7 +281,7 @@ fn a_lane_of_a_closed_endpoint_stays_due_and_is_not_asked_without_room() {
 fn a_row_that_is_due_later_is_looked_for_then() {
     let now = Instant::now();
     let mut lanes = Lanes::new(POLL);
-    lanes.found(vec![found("a", false, Some(3))], now);
+    lanes.found(vec![found("a", false, Some(3))], None, now);
     assert_eq!(
         lanes.next_look(|_, _| true),
         Some(now + Duration::from_secs(3))

@@ -3,6 +3,7 @@
 use tokio::time::Instant;
 
 use super::{Ended, Session};
+use crate::relay::doorbell::Order;
 
 impl Session<'_> {
     /// SIGTERM: what was not started is given back at once; what is in flight may finish within the grace period.
@@ -10,6 +11,8 @@ impl Session<'_> {
         let deadline = Instant::now() + self.plan.config.grace;
         let reaped = self.reaped.clone();
         self.stop_starting();
+        // Another relay can keep it at once.
+        self.ear.doorbell.order(Order::Leave);
         tracing::info!(
             in_flight = self.leases.values().sum::<usize>(),
             "stopping: no more claims"
@@ -18,6 +21,7 @@ impl Session<'_> {
             if self.may_call() {
                 self.collect();
                 self.settle().await;
+                self.ring().await;
             }
             if !self.unfinished() {
                 break;
@@ -50,9 +54,12 @@ impl Session<'_> {
         self.settle().await;
         self.stuck_until = Instant::now();
         self.settle_stuck().await;
+        // Settling opens keys, too.
+        self.ear.given_back = true;
         if let Err(error) = self.stage.store.deregister(self.me.relay).await {
             tracing::warn!(%error, "could not deregister: the other relays will take what is left after a lease time");
         }
+        self.ring().await;
         tracing::info!(delivered = self.stage.summary.delivered, "stopped");
         Ended::Done
     }
@@ -65,6 +72,8 @@ impl Session<'_> {
         if let Err(error) = self.stage.store.deregister(self.me.relay).await {
             tracing::warn!(%error, "could not give back the leases: they end when this relay is reaped");
         }
+        self.ear.given_back = true;
+        self.ring().await;
         Ended::Anew
     }
 

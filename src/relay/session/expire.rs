@@ -16,8 +16,9 @@ use crate::{
     store::{Error, Place},
 };
 
-/// From the end of a round to the next one.
+/// From the end of a round to the next one. After rounds that found nothing it grows to [`LONGEST_PAUSE`].
 const PAUSE: Duration = Duration::from_secs(3);
+const LONGEST_PAUSE: Duration = Duration::from_secs(12);
 
 /// Messages that are looked for at once, and that one transaction may give up.
 const WINDOW: i32 = 100;
@@ -29,6 +30,7 @@ const LANES: usize = 8;
 #[derive(Debug)]
 pub(super) struct Round {
     next: Instant,
+    pause: Duration,
     place: Place,
     /// Seen and not yet dealt with.
     left: VecDeque<(Lane, Vec<Uuid>)>,
@@ -38,6 +40,7 @@ impl Round {
     pub(super) fn new(now: Instant) -> Round {
         Round {
             next: now,
+            pause: PAUSE,
             place: Place::default(),
             left: VecDeque::new(),
         }
@@ -56,7 +59,10 @@ impl Session<'_> {
         if started < self.round.next || !self.may_call() {
             return;
         }
-        let pause = PAUSE.mul_f64(self.stage.rng.random_range(0.5..1.5));
+        let pause = self
+            .round
+            .pause
+            .mul_f64(self.stage.rng.random_range(0.75..1.25));
         self.round.next = started + pause;
         if self.round.left.is_empty() {
             match self.stage.store.expired(self.round.place, WINDOW).await {
@@ -64,6 +70,10 @@ impl Session<'_> {
                     self.succeeded();
                     self.round.place = expired.next.unwrap_or_default();
                     self.round.left = expired.lanes.into();
+                    self.round.pause = match self.round.left.is_empty() {
+                        true => (self.round.pause * 2).min(LONGEST_PAUSE),
+                        false => PAUSE,
+                    };
                 }
                 Err(error) => return self.failed("expired", &error),
             }

@@ -14,13 +14,22 @@ impl Session<'_> {
     /// Lists the lanes that hold rows.
     pub(super) async fn discover(&mut self) {
         let started = Instant::now();
-        let found = match self.stage.store.discover().await {
-            Ok(found) => found,
-            Err(error) => return self.failed("discover", &error),
+        let rung = self.ear.take_unseen();
+        let looks = self.ear.looks(started);
+        let (found, bell) = match self.stage.store.look_around(looks).await {
+            Ok(seen) => seen,
+            Err(error) => {
+                self.ear.still_unseen(rung);
+                return self.failed("discover", &error);
+            }
         };
         let now = Instant::now();
-        self.next_discovery =
-            next_discovery(now, self.plan.config.poll, now.duration_since(started));
+        let cost = now.duration_since(started);
+        if let Some(bell) = bell {
+            self.looked_at_bell(bell);
+        }
+        self.ear.scanned(cost, self.plan.config.poll, now);
+        self.next_discovery = next_discovery(now, self.poll(), cost);
 
         let (routed, unrouted): (Vec<_>, Vec<_>) = found
             .into_iter()
@@ -48,7 +57,7 @@ impl Session<'_> {
             due && !self.destinations.is_closed(&found.lane, now)
                 && !self.lanes.is_closed(&found.lane)
         });
-        let fresh = self.lanes.found(routed, now);
+        let fresh = self.lanes.found(routed, rung, now);
         if !fresh.is_empty()
             && let Err(error) = self.stage.store.add_lanes(&fresh).await
         {
@@ -88,10 +97,15 @@ impl Session<'_> {
             to.fits(lanes, lane, now) || to.needs_tokens(lane, now)
         });
         let opening = self.destinations.next_opening(now);
-        [look, opening]
+        // However long nothing is looked for: what is told now and then, and who died, waits no longer than a poll.
+        let turn = now + self.plan.config.poll;
+        [look, opening, self.ear.wake(now)]
             .into_iter()
             .flatten()
-            .fold(self.next_discovery.min(self.round.next()), Instant::min)
+            .fold(
+                self.next_discovery.min(self.round.next()).min(turn),
+                Instant::min,
+            )
     }
 
     /// Takes the messages of relays that are dead. What fails is seen again at the next beat.
@@ -107,10 +121,13 @@ impl Session<'_> {
                 .reap(peer.relay, peer.beat, self.plan.config.max_lost)
                 .await
             {
-                Ok(done) if done.reaped => tracing::warn!(
-                    dead.relay = %peer.relay, dead.name = %peer.name, messages = done.lost, dead_letters = done.dead,
-                    "a relay has not renewed its leases for a whole lease time: its messages are due again"
-                ),
+                Ok(done) if done.reaped => {
+                    self.next_discovery = Instant::now();
+                    tracing::warn!(
+                        dead.relay = %peer.relay, dead.name = %peer.name, messages = done.lost, dead_letters = done.dead,
+                        "a relay has not renewed its leases for a whole lease time: its messages are due again"
+                    );
+                }
                 Ok(_) => {}
                 Err(error) => self.failed("reap", &error),
             }

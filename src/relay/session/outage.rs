@@ -43,6 +43,7 @@ impl Session<'_> {
                 self.me.session = session;
                 self.doubt = false;
                 self.succeeded();
+                self.look_soon();
                 Ok(())
             }
             Ok(None) => {

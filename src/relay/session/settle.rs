@@ -51,6 +51,13 @@ impl Session<'_> {
                 "history and archive could not be written; the messages are settled"
             );
         }
+        if batch
+            .iter()
+            .any(|one| one.settlement == Settlement::Release)
+        {
+            self.ear.given_back = true;
+            self.look_soon();
+        }
         let now = Instant::now();
         let settled: BTreeSet<_> = report.settled.into_iter().collect();
         for settle in batch {

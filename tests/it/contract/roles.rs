@@ -138,7 +138,7 @@ async fn the_relay_can_run_all_that_it_runs() {
         .await
         .unwrap();
     me.epoch = other.epoch;
-    assert_eq!(store.renew(me.relay).await.unwrap(), Some(1));
+    assert_eq!(store.beat(me.relay).await.unwrap().unwrap().0, 1);
     assert_eq!(store.discover().await.unwrap().len(), 1);
 
     let lease = store.claim(&me, &take(4)).await.unwrap().lease.unwrap();
@@ -170,7 +170,7 @@ async fn the_relay_can_run_all_that_it_runs() {
         ClaimState::Claimed
     );
 
-    assert_eq!(store.observe(other.relay).await.unwrap().len(), 1);
+    assert_eq!(store.beat(other.relay).await.unwrap().unwrap().1.len(), 1);
     assert!(store.reap(me.relay, 1, 0).await.unwrap().dead > 0);
     assert_eq!(store.recover(other.relay, &[]).await.unwrap(), Some(1));
     store.deregister(other.relay).await.unwrap();

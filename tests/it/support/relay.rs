@@ -49,6 +49,8 @@ pub(crate) fn relay(database: &str, endpoint: Endpoint) -> Relay {
             name: "relay".into(),
             lease: LEASE,
             poll: Duration::from_millis(20),
+            doorbell: true,
+            idle: Duration::from_secs(5),
             batch: 200,
             concurrency: 1024,
             memory: 64 << 20,

@@ -1,0 +1,2 @@
+-- Wants no doorbell.
+UPDATE outbox.meta SET doorbell = false;

@@ -1,0 +1,2 @@
+-- Hears the doorbell from now on.
+LISTEN outbox_bell

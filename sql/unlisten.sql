@@ -1,0 +1,2 @@
+-- Hears the doorbell no more.
+UNLISTEN outbox_bell
