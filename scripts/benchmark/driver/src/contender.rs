@@ -69,6 +69,14 @@ impl Contender {
         }
     }
 
+    /// Runs on Node.js.
+    pub(crate) fn is_script(self) -> bool {
+        matches!(
+            self,
+            Contender::Graphile | Contender::PgBoss | Contender::BullMq
+        )
+    }
+
     /// The template that its database is copied from.
     pub(crate) fn template(self) -> Option<&'static str> {
         match self {

@@ -50,7 +50,7 @@ const SETTLE: &str = "
 
 /// p4.
 pub(crate) async fn cost(lab: &mut Lab<'_>) -> Result<(), Failure> {
-    let messages = lab.scale(10_000, 40_000);
+    let messages = lab.scale(5_000, 40_000);
     let end = End {
         messages,
         after: Duration::from_secs(60),
@@ -84,14 +84,16 @@ pub(crate) async fn cost(lab: &mut Lab<'_>) -> Result<(), Failure> {
     let mut fifo = Vec::new();
     let mut updates = Vec::new();
     let mut sizes = Vec::new();
-    for number in 1..=lab.options.rounds {
+    for number in 1..=lab.options.rounds.unwrap_or(5) {
         let (run, size) = relay(lab, "t_cost", end, "").await?;
         tell(lab, "cost", "outbox-relay", number, &run);
         unordered.push(run);
         sizes.push(size);
-        let (run, _) = relay(lab, "t_cost_keyed", end, "order = \"key\"\n").await?;
-        tell(lab, "cost", "outbox-relay, order per key", number, &run);
-        fifo.push(run);
+        if number <= lab.rounds() {
+            let (run, _) = relay(lab, "t_cost_keyed", end, "order = \"key\"\n").await?;
+            tell(lab, "cost", "outbox-relay, order per key", number, &run);
+            fifo.push(run);
+        }
         let run = update(lab, messages, size).await?;
         lab.report.line(
             "cost",
@@ -170,7 +172,13 @@ async fn relay(
         .one("SELECT last_value FROM outbox.leases_lease_seq", &[])
         .await?
         .get(0);
-    let (settles, _) = database.function("settle").await?;
+    let (settles, settling) = database.function("settle").await?;
+    let (calls, claiming) = database.function("claim").await?;
+    lab.report.line(
+        "cost",
+        &json!({"template": template, "claims": calls, "claim_ms": round(claiming / calls), "settles": settles,
+            "settle_ms": round(settling / settles)}),
+    );
     #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     let claims = leases as f64 - (ELSEWHERE as f64 / 200.0).ceil();
     Ok((run, (run.messages / claims, run.messages / settles)))

@@ -1,4 +1,4 @@
-//! The database of the run: a private PostgreSQL with durable commits and the settings that it comes with.
+//! The database of the run: a private PostgreSQL with durable commits and, but for three, the settings that it comes with.
 //!
 //! What a contender works on is a copy of a template that was loaded and vacuumed once, so that all rounds begin alike, and
 //! in the same interval between two checkpoints, so that no round pays for the full pages of another one's load.
@@ -29,6 +29,8 @@ impl Server {
             ("max_connections", "400"),
             // How often the relay's functions are called, and for how long.
             ("track_functions", "pl"),
+            // No checkpoint because of what is loaded between two runs.
+            ("max_wal_size", "8GB"),
         ];
         let cluster = Cluster::start(Options {
             bin_dir: Some(programs.to_owned()),

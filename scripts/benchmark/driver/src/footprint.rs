@@ -20,7 +20,7 @@ pub(crate) async fn footprint(lab: &mut Lab<'_>) -> Result<(), Failure> {
 
     let database = lab.outbox("b_footprint").await?;
     let mut starts = Vec::new();
-    for number in 1..=lab.options.rounds.max(5) {
+    for number in 1..=5 {
         lab.sink.reset(1).await?;
         insert(&database, "bench.order", 0..1, 0).await?;
         let started = seconds();
@@ -48,7 +48,7 @@ pub(crate) async fn footprint(lab: &mut Lab<'_>) -> Result<(), Failure> {
         insert(&database, "bench.order", start..start + 1_000_000, 0).await?;
     }
     let mut relay = lab.simple_relay(&database, "footprint", "/")?;
-    let end = Instant::now() + lab.scale(Duration::from_secs(4), Duration::from_secs(20));
+    let end = Instant::now() + lab.scale(Duration::from_secs(2), Duration::from_secs(20));
     let mut most = 0.0_f64;
     while Instant::now() < end {
         sleep(Duration::from_millis(50)).await;
@@ -70,7 +70,7 @@ pub(crate) async fn footprint(lab: &mut Lab<'_>) -> Result<(), Failure> {
 
 /// p10.
 pub(crate) async fn idle(lab: &mut Lab<'_>) -> Result<(), Failure> {
-    let duration = lab.scale(Duration::from_secs(5), Duration::from_secs(20));
+    let duration = lab.scale(Duration::from_secs(3), Duration::from_secs(20));
     for (relays, figure, cpu) in [(1, "p10", "p10_cpu"), (50, "p10_50", "p10_50_cpu")] {
         let database = lab.outbox("b_idle").await?;
         let mut running: Vec<Process> = Vec::new();

@@ -49,6 +49,9 @@ pub(crate) struct Seen {
     pub(crate) now: f64,
 }
 
+/// A quick run ends then, whatever is left.
+const QUICK: Duration = Duration::from_secs(150);
+
 /// One thread: the kernel ends our children when the thread that started them ends.
 #[tokio::main(flavor = "current_thread")]
 pub(crate) async fn run(options: &Options) -> Result<(), Failure> {
@@ -61,8 +64,14 @@ pub(crate) async fn run(options: &Options) -> Result<(), Failure> {
         report: Report::default(),
         dir: Scratch(dir),
     };
+    let load = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or_default().to_owned();
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    lab.report.note(&format!(
+        "load average {load} on {cores} cores at the start: what others do here is in the figures"
+    ));
     tokio::select! {
-        outcome = sections(&mut lab) => outcome?,
+        () = sections(&mut lab) => {}
         // What was started ends with what holds it.
         _ = tokio::signal::ctrl_c() => return Err("interrupted".into()),
     }
@@ -70,34 +79,32 @@ pub(crate) async fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn sections(lab: &mut Lab<'_>) -> Result<(), Failure> {
+async fn sections(lab: &mut Lab<'_>) {
     use Section::*;
+    let begun = Instant::now();
     let sections: &[Section] = match &lab.options.sections[..] {
         [] => &[
-            Drain, Cost, Latency, Slow, Footprint, Idle, Isolation, Relays, Doorbell, Large, Pinned,
+            Drain, Cost, Latency, Slow, Idle, Isolation, Relays, Footprint, Doorbell, Large, Pinned,
         ],
         some => &some.to_vec(),
     };
+    let bounded = lab.options.quick && lab.options.sections.is_empty();
     for section in sections {
         let started = Instant::now();
-        let outcome = match section {
-            Drain => drain::drain(lab).await,
-            Cost => match cost::cost(lab).await {
-                Ok(()) => pgq::pgq(lab).await,
-                failed => failed,
-            },
-            Latency => latency::latency(lab).await,
-            Slow => drain::slow(lab).await,
-            Footprint => footprint::footprint(lab).await,
-            Idle => footprint::idle(lab).await,
-            Isolation => latency::isolation(lab).await,
-            Relays => many::relays(lab).await,
-            Doorbell => many::doorbell(lab).await,
-            Large => scale::large(lab).await,
-            Pinned => scale::pinned(lab).await,
+        let left = match bounded {
+            true => QUICK.saturating_sub(begun.elapsed()),
+            // A whole run of a section that hangs would be of no use either.
+            false => Duration::from_secs(3600),
         };
+        if left.is_zero() {
+            lab.report.note(&format!(
+                "{section:?} was left out: the time of a quick run is over"
+            ));
+            continue;
+        }
+        let outcome = tokio::time::timeout(left, one(lab, *section)).await;
         // What fails leaves its figures null and the others alone.
-        if let Err(failure) = outcome {
+        if let Err(failure) = outcome.unwrap_or_else(|_| Err("its time was over".into())) {
             lab.report
                 .note(&format!("{section:?} was not finished: {failure}"));
         }
@@ -106,7 +113,26 @@ async fn sections(lab: &mut Lab<'_>) -> Result<(), Failure> {
             started.elapsed().as_secs_f64()
         );
     }
-    Ok(())
+}
+
+async fn one(lab: &mut Lab<'_>, section: Section) -> Result<(), Failure> {
+    use Section::*;
+    match section {
+        Drain => drain::drain(lab).await,
+        Cost => match cost::cost(lab).await {
+            Ok(()) => pgq::pgq(lab).await,
+            failed => failed,
+        },
+        Latency => latency::latency(lab).await,
+        Slow => drain::slow(lab).await,
+        Footprint => footprint::footprint(lab).await,
+        Idle => footprint::idle(lab).await,
+        Isolation => latency::isolation(lab).await,
+        Relays => many::relays(lab).await,
+        Doorbell => many::doorbell(lab).await,
+        Large => scale::large(lab).await,
+        Pinned => scale::pinned(lab).await,
+    }
 }
 
 // === impl Lab ===
@@ -115,6 +141,11 @@ impl Lab<'_> {
     /// One of two numbers, by how much time there is.
     pub(crate) fn scale<T>(&self, quick: T, full: T) -> T {
         if self.options.quick { quick } else { full }
+    }
+
+    /// How often the contenders of a section take turns.
+    pub(crate) fn rounds(&self) -> usize {
+        self.options.rounds.unwrap_or(self.scale(3, 5))
     }
 
     pub(crate) fn log(&self, name: &str) -> PathBuf {

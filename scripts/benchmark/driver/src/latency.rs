@@ -40,7 +40,7 @@ pub(crate) async fn latency(lab: &mut Lab<'_>) -> Result<(), Failure> {
     let database = lab.outbox("b_latency").await?;
     let relay = lab.simple_relay(&database, "latency", "/")?;
     sleep(Duration::from_secs(1)).await;
-    let duration = lab.scale(Duration::from_millis(1500), Duration::from_secs(10));
+    let duration = lab.scale(Duration::from_secs(1), Duration::from_secs(10));
     let usual = Load {
         rate: 200.0,
         duration,
@@ -68,7 +68,7 @@ pub(crate) async fn latency(lab: &mut Lab<'_>) -> Result<(), Failure> {
         ),
     ];
     let mut found: [Vec<(f64, f64)>; 3] = Default::default();
-    for number in 1..=lab.options.rounds {
+    for number in 1..=lab.rounds() {
         for ((name, load), found) in loads.iter().zip(&mut found) {
             let waits = waits(lab, &database, *load).await?;
             let (p50, p99) = (quantile(&waits, 0.5), quantile(&waits, 0.99));
@@ -101,13 +101,13 @@ pub(crate) async fn latency(lab: &mut Lab<'_>) -> Result<(), Failure> {
 pub(crate) async fn isolation(lab: &mut Lab<'_>) -> Result<(), Failure> {
     let load = Load {
         rate: 500.0,
-        duration: lab.scale(Duration::from_millis(1200), Duration::from_secs(6)),
+        duration: lab.scale(Duration::from_millis(700), Duration::from_secs(6)),
         writers: 8,
         open: Duration::ZERO,
         topics: 10,
     };
     let mut p99 = [Vec::new(), Vec::new()];
-    for number in 1..=lab.options.rounds {
+    for number in 1..=lab.rounds() {
         for (p99, first) in p99.iter_mut().zip(["/", "/hang"]) {
             let database = lab.outbox("b_isolation").await?;
             let mut config = String::new();

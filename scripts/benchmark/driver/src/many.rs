@@ -21,12 +21,12 @@ use crate::{
 
 /// p12.
 pub(crate) async fn relays(lab: &mut Lab<'_>) -> Result<(), Failure> {
-    let messages: u64 = lab.scale(8_000, 40_000);
+    let messages: u64 = lab.scale(3_000, 40_000);
     lab.template("t_relays", messages, 0).await?;
     let counts = [1_usize, 2, 4, 8];
     let mut rates: [Vec<f64>; 4] = Default::default();
     let mut duplicates = 0.0;
-    for number in 1..=lab.options.rounds {
+    for number in 1..=lab.rounds() {
         for (relays, rates) in counts.iter().zip(&mut rates) {
             let database = lab.copy("t_relays", "b_relays").await?;
             lab.sink.reset(messages).await?;
@@ -87,7 +87,7 @@ pub(crate) async fn doorbell(lab: &mut Lab<'_>) -> Result<(), Failure> {
         let mut lowest = f64::INFINITY;
         for writers in [1, 8, 32] {
             let mut rates = [Vec::new(), Vec::new()];
-            for number in 1..=lab.options.rounds {
+            for number in 1..=lab.rounds() {
                 for (rates, word) in rates.iter_mut().zip(["DISABLE", "ENABLE"]) {
                     // Rows of the last turn are none of this turn's work.
                     database

@@ -16,9 +16,9 @@ use crate::{
 const BATCH: u64 = 200;
 
 pub(crate) async fn pgq(lab: &mut Lab<'_>) -> Result<(), Failure> {
-    let events = lab.scale(10_000, 40_000);
+    let events = lab.scale(4_000, 40_000);
     let (mut cpus, mut wals) = (Vec::new(), Vec::new());
-    for number in 1..=lab.options.rounds {
+    for number in 1..=lab.rounds() {
         let (cpu, wal) = match once(lab, events).await {
             Ok(found) => found,
             Err(failure) => {

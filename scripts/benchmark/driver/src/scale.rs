@@ -37,7 +37,7 @@ const CASES: &[Case] = &[
         figure: Some("p8_backoff"),
         name: "backoff",
         in_order: false,
-        rows: (200_000, 1_000_000),
+        rows: (100_000, 1_000_000),
         sql: "INSERT INTO outbox.messages (topic, payload, due_at, attempts)
               SELECT 'bench.order', '{\"n\":-1}', now() + interval '1 day' + g * interval '1 ms', 1 FROM generate_series(1, $1::bigint) g",
     },
@@ -45,7 +45,7 @@ const CASES: &[Case] = &[
         figure: Some("p8_breaker"),
         name: "breaker",
         in_order: false,
-        rows: (200_000, 1_000_000),
+        rows: (100_000, 1_000_000),
         sql: "WITH broken AS (
                 INSERT INTO outbox.endpoints (endpoint, breaker, breaker_until, openings)
                 VALUES ('broken', 'open', now() + interval '1 day', 1))
@@ -55,7 +55,7 @@ const CASES: &[Case] = &[
         figure: Some("p8_history"),
         name: "history",
         in_order: false,
-        rows: (500_000, 5_000_000),
+        rows: (100_000, 5_000_000),
         sql: "WITH delivered AS (
                 INSERT INTO outbox.delivered (delivered_at, created_at, id, seq, attempts, lost, generation, size, topic,
                     lane_endpoint, endpoint, payload)
@@ -72,7 +72,7 @@ const CASES: &[Case] = &[
         figure: Some("p8_key"),
         name: "closed key",
         in_order: true,
-        rows: (20_000, 100_000),
+        rows: (10_000, 100_000),
         sql: "WITH held AS (
                 INSERT INTO outbox.held_keys (topic, lane_endpoint, key, endpoint, id, seq)
                 VALUES ('bench.order', '', 'closed', 'sink', gen_random_uuid(), 0))
@@ -99,11 +99,11 @@ pub(crate) async fn large(lab: &mut Lab<'_>) -> Result<(), Failure> {
     // What was just loaded is not written back while claims are timed.
     databases[0].run("CHECKPOINT").await?;
     let end = End {
-        messages: lab.scale(4_000, 20_000),
+        messages: lab.scale(2_000, 20_000),
         after: Duration::from_secs(30),
     };
     let mut times = vec![Vec::new(); CASES.len()];
-    for number in 1..=lab.options.rounds {
+    for number in 1..=lab.rounds() {
         for ((case, database), times) in CASES.iter().zip(&databases).zip(&mut times) {
             let mut config = lab.endpoint("sink", "/", "bench.**");
             if case.in_order {
@@ -180,9 +180,9 @@ async fn discover(lab: &mut Lab<'_>) -> Result<(), Failure> {
 
 /// p7: as many messages again and again through a table that no vacuum can clean, because a transaction is open.
 pub(crate) async fn pinned(lab: &mut Lab<'_>) -> Result<(), Failure> {
-    let aged: u64 = lab.scale(30_000, 500_000);
+    let aged: u64 = lab.scale(6_000, 500_000);
     let end = End {
-        messages: lab.scale(4_000, 20_000),
+        messages: lab.scale(2_000, 20_000),
         after: Duration::from_secs(60),
     };
     let config = format!(
@@ -228,7 +228,7 @@ pub(crate) async fn pinned(lab: &mut Lab<'_>) -> Result<(), Failure> {
         databases.push((database, snapshot));
     }
     let mut found: [(Vec<f64>, Vec<f64>); 2] = Default::default();
-    for number in 1..=lab.options.rounds {
+    for number in 1..=lab.rounds() {
         for ((database, snapshot), (times, rates)) in databases.iter().zip(&mut found) {
             let (time, rate) = turn(lab, database, &config, Some(EMPTY), end).await?;
             let pinned = snapshot.is_some();
