@@ -179,7 +179,6 @@ async fn relay(
         &json!({"template": template, "claims": calls, "claim_ms": round(claiming / calls), "settles": settles,
             "settle_ms": round(settling / settles)}),
     );
-    #[expect(clippy::cast_precision_loss, reason = "small numbers")]
     let claims = leases as f64 - (ELSEWHERE as f64 / 200.0).ceil();
     Ok((run, (run.messages / claims, run.messages / settles)))
 }
@@ -205,11 +204,6 @@ async fn update(lab: &Lab<'_>, messages: u64, (claim, settle): (f64, f64)) -> Re
     let settles = client
         .prepare_typed(SETTLE, &[Type::TEXT_ARRAY, Type::TEXT])
         .await?;
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "batches are small"
-    )]
     let (claim, settle) = (
         claim.round().max(1.0) as i64,
         settle.round().max(1.0) as usize,
@@ -253,7 +247,6 @@ async fn update(lab: &Lab<'_>, messages: u64, (claim, settle): (f64, f64)) -> Re
     if u64::try_from(done)? != messages {
         return Err(format!("lease by UPDATE: {done} messages instead of {messages}").into());
     }
-    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let messages = messages as f64;
     Ok(Run {
         backends: cpu.as_secs_f64() * 1e6 / messages,

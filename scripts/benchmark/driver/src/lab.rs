@@ -70,10 +70,12 @@ pub(crate) async fn run(options: &Options) -> Result<(), Failure> {
     lab.report.note(&format!(
         "load average {load} on {cores} cores at the start: what others do here is in the figures"
     ));
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
         () = sections(&mut lab) => {}
         // What was started ends with what holds it.
         _ = tokio::signal::ctrl_c() => return Err("interrupted".into()),
+        _ = terminate.recv() => return Err("terminated".into()),
     }
     lab.report.close();
     Ok(())
@@ -84,7 +86,8 @@ async fn sections(lab: &mut Lab<'_>) {
     let begun = Instant::now();
     let sections: &[Section] = match &lab.options.sections[..] {
         [] => &[
-            Drain, Cost, Latency, Slow, Idle, Isolation, Relays, Footprint, Doorbell, Large, Pinned,
+            Drain, Cost, Latency, Slow, Footprint, Isolation, Relays, Idle, Doorbell, Large,
+            Pinned, Due,
         ],
         some => &some.to_vec(),
     };
@@ -126,6 +129,7 @@ async fn one(lab: &mut Lab<'_>, section: Section) -> Result<(), Failure> {
         Latency => latency::latency(lab).await,
         Slow => drain::slow(lab).await,
         Footprint => footprint::footprint(lab).await,
+        Due => footprint::due(lab).await,
         Idle => footprint::idle(lab).await,
         Isolation => latency::isolation(lab).await,
         Relays => many::relays(lab).await,

@@ -137,11 +137,6 @@ fn relay_gone(mut relay: crate::process::Process) {
 /// Writes messages at a steady rate, and returns how many milliseconds each waited. Where there are several topics, those
 /// of the first one don't count.
 async fn waits(lab: &mut Lab<'_>, database: &Database, load: Load) -> Result<Vec<f64>, Failure> {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a few thousand"
-    )]
     let count = (load.rate * load.duration.as_secs_f64()) as u64;
     lab.sink.reset(count).await?;
     let committed = Arc::new(Mutex::new(vec![0_u64; usize::try_from(count)?]));
@@ -157,7 +152,6 @@ async fn waits(lab: &mut Lab<'_>, database: &Database, load: Load) -> Result<Vec
                 .await?;
             let mut topic = String::new();
             for n in numbers {
-                #[expect(clippy::cast_precision_loss, reason = "a few thousand")]
                 sleep_until(begin + Duration::from_secs_f64(n as f64 / load.rate)).await;
                 topic.clear();
                 write!(topic, "bench.{}", n % load.topics)?;
@@ -190,7 +184,6 @@ async fn waits(lab: &mut Lab<'_>, database: &Database, load: Load) -> Result<Vec
             .filter(|(n, _)| counts(*n));
         if pairs.clone().all(|(_, (arrival, _))| *arrival > 0) {
             // A request can be on its way before the writer has its answer.
-            #[expect(clippy::cast_precision_loss, reason = "differences of a few seconds")]
             let wait = |(arrival, committed): (&u64, &u64)| {
                 arrival.saturating_sub(*committed) as f64 / 1e6
             };

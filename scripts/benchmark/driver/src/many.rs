@@ -34,7 +34,6 @@ pub(crate) async fn relays(lab: &mut Lab<'_>) -> Result<(), Failure> {
             for at in 0..*relays {
                 running.push(lab.simple_relay(&database, &format!("relay-{at}"), "/")?);
             }
-            #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
             let all = messages as f64;
             // By then all of them have started.
             let begun = lab.until_seen(all / 10.0, Duration::from_secs(20)).await?;
@@ -159,7 +158,6 @@ async fn inserts(
     }
     let started = Instant::now();
     sleep(duration).await;
-    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let rate = count.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64();
     stop.store(true, Ordering::Relaxed);
     while let Some(ended) = tasks.join_next().await {

@@ -97,7 +97,6 @@ async fn once(lab: &Lab<'_>, events: u64) -> Result<(f64, f64), Failure> {
     if u64::try_from(read)? != events {
         return Err(format!("{read} events instead of {events}").into());
     }
-    #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
     let events = events as f64;
     Ok((cpu.as_secs_f64() * 1e6 / events, wal / events))
 }

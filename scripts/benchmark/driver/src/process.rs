@@ -185,7 +185,6 @@ fn stat(pid: u32) -> Option<(Usage, u32)> {
     // The name may hold anything, up to its last parenthesis.
     let fields: Vec<&str> = text[text.rfind(')')? + 2..].split(' ').collect();
     let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    #[expect(clippy::cast_precision_loss, reason = "ticks of a run are few")]
     let time = |ticks: u64| {
         Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
     };

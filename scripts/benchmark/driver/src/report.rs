@@ -12,8 +12,10 @@ pub(crate) enum Section {
     Latency,
     /// Receivers that take their time: p13.
     Slow,
-    /// Memory, size, start: p9.
+    /// Memory while idle, size, start: p9.
     Footprint,
+    /// Memory with very many rows due: p9_due.
+    Due,
     /// Relays with nothing to do: p10.
     Idle,
     /// One endpoint of ten hangs: p11.
@@ -304,7 +306,6 @@ pub(crate) fn round(value: f64) -> Value {
     let digits = 10f64.powf(2.0 - value.abs().log10().floor());
     let value = (value * digits).round() / digits;
     if value.fract() == 0.0 {
-        #[expect(clippy::cast_possible_truncation, reason = "nothing here is as large")]
         return json!(value as i64);
     }
     json!(value)
@@ -326,12 +327,6 @@ pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     if values.is_empty() {
         return f64::NAN;
     }
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a place in a list"
-    )]
     let place = ((values.len() - 1) as f64 * share).round() as usize;
     values[place]
 }
