@@ -43,7 +43,7 @@ pub use self::{
     },
 };
 use self::{statements as sql, types::seconds};
-use crate::message::{Delivery, Lane, Lease, Settlement};
+use crate::message::{Lane, Settlement};
 
 /// Where the database is.
 #[derive(Clone, PartialEq)]
@@ -185,53 +185,38 @@ impl Store {
         Ok((lanes, bells.first().map(|row| Doorbell::from(*row))))
     }
 
-    /// Takes due rows of one lane under a new lease. After an error the relay may hold a lease that it doesn't know of:
-    /// see [`Store::recover`].
+    /// Takes due rows of one lane under a new lease, and reads what their attempts need, in one round trip. After an error the
+    /// relay may hold a lease that it doesn't know of: see [`Store::recover`].
     pub async fn claim(&self, me: &Registration, claim: &Claim<'_>) -> Result<Claimed, Error> {
         let floors = &claim.floors;
-        let row = self
-            .one(
-                sql::CLAIM,
-                &[
-                    (&me.relay, Type::UUID),
-                    (&me.session, Type::INT4),
-                    (&me.epoch, Type::UUID),
-                    (&claim.lane.topic, Type::TEXT),
-                    (&claim.lane.endpoint, Type::TEXT),
-                    (&claim.endpoint, Type::TEXT),
-                    (&claim.in_order, Type::BOOL),
-                    (&claim.hold, Type::BOOL),
-                    (&claim.limit, Type::INT4),
-                    (&claim.bytes, Type::INT8),
-                    (&claim.chain, Type::INT4),
-                    (&floors.ready, Type::INT8),
-                    (&floors.waiting.map(|(due, _)| due), Type::TIMESTAMPTZ),
-                    (&floors.waiting.map_or(0, |(_, seq)| seq), Type::INT8),
-                    (&floors.lease, Type::INT8),
-                    (&claim.open_keys, Type::TEXT_ARRAY),
-                    (&claim.shared.max_in_flight, Type::INT4),
-                    (&claim.shared.probes, Type::INT4),
-                    (&claim.shared.ramp, Type::FLOAT8),
-                    (&claim.shared.ramp_to, Type::INT4),
-                    (&claim.shared.floor, Type::INT8),
-                ],
-            )
-            .await?;
-        Claimed::read(&row, claim)
-    }
-
-    /// Reads what the attempts of a lease need. A message that is not returned is gone: cancelled or settled.
-    pub async fn load(&self, lease: &Lease) -> Result<Vec<Delivery>, Error> {
-        let rows = self
-            .call(
-                sql::LOAD,
-                &[
-                    (&lease.ids, Type::UUID_ARRAY),
-                    (&lease.lane.endpoint, Type::TEXT),
-                ],
-            )
-            .await?;
-        rows.iter().map(|row| types::delivery(row, lease)).collect()
+        let parameters: &[Parameter<'_>] = &[
+            (&me.relay, Type::UUID),
+            (&me.session, Type::INT4),
+            (&me.epoch, Type::UUID),
+            (&claim.lane.topic, Type::TEXT),
+            (&claim.lane.endpoint, Type::TEXT),
+            (&claim.endpoint, Type::TEXT),
+            (&claim.in_order, Type::BOOL),
+            (&claim.hold, Type::BOOL),
+            (&claim.limit, Type::INT4),
+            (&claim.bytes, Type::INT8),
+            (&claim.chain, Type::INT4),
+            (&floors.ready, Type::INT8),
+            (&floors.waiting.map(|(due, _)| due), Type::TIMESTAMPTZ),
+            (&floors.waiting.map_or(0, |(_, seq)| seq), Type::INT8),
+            (&floors.lease, Type::INT8),
+            (&claim.open_keys, Type::TEXT_ARRAY),
+            (&claim.shared.max_in_flight, Type::INT4),
+            (&claim.shared.probes, Type::INT4),
+            (&claim.shared.ramp, Type::FLOAT8),
+            (&claim.shared.ramp_to, Type::INT4),
+            (&claim.shared.floor, Type::INT8),
+        ];
+        let load: &[Parameter<'_>] = &[(&me.relay, Type::UUID), (&claim.lane.endpoint, Type::TEXT)];
+        let both = self.call_both((sql::CLAIM, parameters), Some((sql::LOAD, load)));
+        let (mut rows, loaded) = both.await?;
+        let row = one(sql::CLAIM, rows.pop())?;
+        Claimed::read(&row, &loaded, claim)
     }
 
     /// Settles deliveries of one lane endpoint. Can be sent again: what was settled stays settled.
@@ -399,6 +384,16 @@ impl Store {
         statement: sql::Statement,
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, Error> {
+        let rows = self.call_both((statement, parameters), None).await?;
+        Ok(rows.0)
+    }
+
+    /// Runs a statement and the one that follows it in a transaction of their own, in one round trip.
+    async fn call_both(
+        &self,
+        (statement, parameters): (sql::Statement, &[Parameter<'_>]),
+        next: Option<(sql::Statement, &[Parameter<'_>])>,
+    ) -> Result<(Vec<Row>, Vec<Row>), Error> {
         let sql::Statement { name, text } = statement;
         let client = self.client().await?;
         let done = tokio::time::timeout(self.patience, async {
@@ -406,11 +401,17 @@ impl Store {
                 biased;
                 client.batch_execute(sql::BEGIN),
                 client.query_typed(text, parameters),
+                async {
+                    match next {
+                        Some((next, parameters)) => client.query_typed(next.text, parameters).await,
+                        None => Ok(Vec::new()),
+                    }
+                },
                 client.batch_execute("COMMIT"),
             )
         })
         .await;
-        let Ok((begun, rows, committed)) = done else {
+        let Ok((begun, rows, next_rows, committed)) = done else {
             // An answer may still come: this connection must not serve anybody else.
             drop(Object::take(client));
             return Err(Error::Timeout {
@@ -418,15 +419,19 @@ impl Store {
                 after: self.patience,
             });
         };
-        let failed = |error: tokio_postgres::Error| Error::Statement {
-            statement: name,
-            message: connect::explain(&error),
-            state: error.code().map(|state| state.code().to_owned()),
+        let failed = |name| {
+            move |error: tokio_postgres::Error| Error::Statement {
+                statement: name,
+                message: connect::explain(&error),
+                state: error.code().map(|state| state.code().to_owned()),
+            }
         };
-        begun.map_err(failed)?;
-        let rows = rows.map_err(failed)?;
-        committed.map_err(failed)?;
-        Ok(rows)
+        begun.map_err(failed(name))?;
+        let rows = rows.map_err(failed(name))?;
+        let next_name = next.map_or(name, |(next, _)| next.name);
+        let next_rows = next_rows.map_err(failed(next_name))?;
+        committed.map_err(failed(name))?;
+        Ok((rows, next_rows))
     }
 
     async fn one(
@@ -434,14 +439,7 @@ impl Store {
         statement: sql::Statement,
         parameters: &[Parameter<'_>],
     ) -> Result<Row, Error> {
-        self.call(statement, parameters)
-            .await?
-            .pop()
-            .ok_or(Error::Statement {
-                statement: statement.name,
-                message: "returned no row".into(),
-                state: None,
-            })
+        one(statement, self.call(statement, parameters).await?.pop())
     }
 
     async fn client(&self) -> Result<Object, Error> {
@@ -454,4 +452,12 @@ impl Store {
             ))),
         }
     }
+}
+
+fn one(statement: sql::Statement, row: Option<Row>) -> Result<Row, Error> {
+    row.ok_or(Error::Statement {
+        statement: statement.name,
+        message: "returned no row".into(),
+        state: None,
+    })
 }

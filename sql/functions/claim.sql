@@ -108,11 +108,24 @@ BEGIN
     END IF;
 
     -- The lane's lock makes the floor of leases exact: a lease of this lane with a lower number can't come any more.
-    SELECT min(l.lease), coalesce(array_agg(i.id), '{}'), coalesce(array_agg(i.key) FILTER (WHERE i.key <> ''), '{}'),
-           coalesce(bool_or(l.relay <> p_relay), false)
-      INTO lease_floor, v_busy, v_closed, others
-      FROM outbox.leases l CROSS JOIN LATERAL unnest(l.ids, l.keys) AS i (id, key)
+    SELECT min(l.lease), coalesce(bool_or(l.relay <> p_relay), false)
+      INTO lease_floor, others
+      FROM outbox.leases l
      WHERE l.topic = p_topic AND l.lane_endpoint = p_lane AND l.lease >= p_lease_floor;
+
+    -- A claim from floors meets no row of a lease whose own scans ended at or below them: mostly that is all there is.
+    v_busy := ARRAY(
+        SELECT i.id
+          FROM outbox.leases l CROSS JOIN LATERAL unnest(l.ids) AS i (id)
+         WHERE l.topic = p_topic AND l.lane_endpoint = p_lane AND l.lease >= p_lease_floor
+           AND (l.ready_end IS NULL OR l.ready_end > p_ready_floor
+                OR (l.waiting_end, l.waiting_end_seq) > (coalesce(p_waiting_floor, '-infinity'), p_waiting_seq)));
+    IF p_in_order THEN
+        v_closed := ARRAY(
+            SELECT i.key
+              FROM outbox.leases l CROSS JOIN LATERAL unnest(l.keys) AS i (key)
+             WHERE l.topic = p_topic AND l.lane_endpoint = p_lane AND l.lease >= p_lease_floor AND i.key <> '');
+    END IF;
 
     -- A key can live in two lanes that lead to one endpoint, after its topic got one endpoint more or less: that of the topic and
     -- that of fan-out. Then it is closed here while the other lane has a lease on it, holds it, or has an earlier row of it.
@@ -165,8 +178,12 @@ BEGIN
         lease_floor := coalesce(lease_floor, p_lease_floor);
     ELSE
         state := 'claimed';
-        INSERT INTO outbox.leases (relay, topic, lane_endpoint, endpoint, alone, hold, ids, keys)
-        VALUES (p_relay, p_topic, p_lane, p_endpoint, v_alone, p_hold, claim.ids, v_keys)
+        INSERT INTO outbox.leases (relay, topic, lane_endpoint, endpoint, alone, hold, ready_end, waiting_end, waiting_end_seq,
+            ids, keys)
+        VALUES (p_relay, p_topic, p_lane, p_endpoint, v_alone, p_hold,
+                -- Where the scans chose the rows, these lie at or below the floors that come next. Not so those of a key.
+                CASE WHEN NOT v_alone AND NOT p_in_order THEN claim.ready_floor END, claim.waiting_floor, claim.waiting_seq,
+                claim.ids, v_keys)
         RETURNING leases.lease INTO claim.lease;
         lease_floor := coalesce(lease_floor, claim.lease);
         IF breaker = 'open' THEN
@@ -175,6 +192,8 @@ BEGIN
         END IF;
         -- A claim that a crash forgets is claimed again; the epoch tells its relay.
         PERFORM set_config('synchronous_commit', 'off', true);
+        -- For sql/load.sql, in this transaction.
+        PERFORM set_config('outbox.claimed', claim.lease::text, true);
     END IF;
     IF breaker = 'open' THEN
         breaker := 'half_open';

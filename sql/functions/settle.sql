@@ -32,7 +32,8 @@ DECLARE
     v_leases  bigint[];   -- those of p_lease that this relay still holds, locked
     v_fenced  uuid[];     -- ids under them
     v_ways    text[];     -- what is done with the row, in step with the parameters; NULL: nothing
-    v_dead    uuid[];
+    v_others  boolean;    -- there is more to do than to remove what was delivered
+    v_dead    uuid[] := '{}';
     v_now     timestamptz;
     v_history boolean := true;
 BEGIN
@@ -50,102 +51,112 @@ BEGIN
     SELECT coalesce(array_agg(CASE WHEN u.settlement = 'delivered' THEN 'remove'
                                    WHEN u.settlement = 'release' OR NOT u.fenced THEN NULL
                                    WHEN u.settlement = 'dead' THEN 'bury'
-                                   ELSE 'keep' END ORDER BY u.n), '{}'),
-           coalesce(array_agg(u.id ORDER BY u.n) FILTER (WHERE u.fenced), '{}')
+                                   ELSE 'keep' END), '{}'),
+           coalesce(array_agg(u.id) FILTER (WHERE u.fenced), '{}')
       INTO v_ways, v_fenced
-      FROM (SELECT u.n, u.id, CASE WHEN u.is_first THEN u.settlement ELSE 'release' END AS settlement,
+      FROM (SELECT u.id, CASE WHEN u.is_first THEN u.settlement ELSE 'release' END AS settlement,
                    u.is_first AND (u.id, u.lease) IN (
                        SELECT i.id, l.lease
                          FROM outbox.leases l CROSS JOIN LATERAL unnest(l.ids) AS i (id)
                         WHERE l.relay = p_relay AND l.lease = ANY (v_leases)) AS fenced
               FROM (SELECT u.*, u.id IS DISTINCT FROM lag(u.id) OVER (ORDER BY u.n) AS is_first
-                      FROM unnest(p_id, p_lease, p_settlement) WITH ORDINALITY AS u (id, lease, settlement, n)) u) u;
-    v_dead := ARRAY(SELECT u.id FROM unnest(p_id, v_ways) AS u (id, way) WHERE u.way = 'bury');
-
-    IF 'keep' = ANY (v_ways) OR cardinality(v_dead) > 0 THEN
+                      FROM unnest(p_id, p_lease, p_settlement) WITH ORDINALITY AS u (id, lease, settlement, n)) u
+             ORDER BY u.n) u;
+    v_others := 'keep' = ANY (v_ways) OR 'bury' = ANY (v_ways);
+    IF v_others THEN
         -- Several statements below would lock in several orders: one takes all the locks first.
         PERFORM FROM outbox.messages m
           WHERE m.id = ANY (ARRAY(SELECT u.id FROM unnest(p_id, v_ways) AS u (id, way) WHERE u.way IS NOT NULL))
             AND m.endpoint = p_lane
           ORDER BY m.id FOR UPDATE;
-    END IF;
-    IF cardinality(v_dead) > 0 THEN
         v_dead := ARRAY(
             SELECT m.id
-              FROM outbox.messages m
-             WHERE m.id = ANY (v_dead) AND m.endpoint = p_lane
-               AND m.generation = p_generation[array_position(p_id, m.id)]
-               AND m.seq = p_seq[array_position(p_id, m.id)]
+              FROM unnest(p_id, v_ways, p_seq, p_generation) AS u (id, way, seq, generation)
+              JOIN outbox.messages m ON m.id = u.id AND m.endpoint = p_lane AND m.generation = u.generation AND m.seq = u.seq
+             WHERE u.way = 'bury'
         );
     END IF;
 
     v_now := clock_timestamp();
     LOOP
         BEGIN
-            -- The arrays are taken apart once: an element of a text array is found by counting from its beginning.
-            WITH verdict AS MATERIALIZED (
-                SELECT u.*
-                  FROM unnest(v_ways, p_id, p_seq, p_generation, p_settlement, p_delay, p_endpoint, p_attempt, p_outcome, p_status,
-                              p_error, p_response, p_duration, p_ago)
-                       AS u (way, id, seq, generation, settlement, delay, destination, attempt, outcome, status,
-                             error, response, duration, ago)
-                 WHERE u.way IN ('remove', 'keep')
-            ), removed AS (
-                DELETE FROM outbox.messages m
-                 USING verdict v
-                 WHERE v.way = 'remove'
-                   AND m.id = v.id AND m.endpoint = p_lane AND m.generation = v.generation AND m.seq = v.seq
-                RETURNING m.*, v.settlement, v.destination, v.attempt, v.outcome, v.status, v.error, v.response, v.duration, v.ago
-            ), kept AS (
-                UPDATE outbox.messages m
-                   SET attempts = m.attempts + (v.settlement = 'retry')::integer,
-                       throttled = m.throttled + (v.settlement = 'put_off')::integer,
-                       due_at = v_now + make_interval(secs => v.delay),
-                       last_error = v.error,
-                       -- A row that fan-out made has a key of its own already.
-                       sent_to = CASE WHEN p_lane = '' THEN v.destination ELSE m.sent_to END
-                  FROM verdict v
-                 WHERE v.way = 'keep'
-                   AND m.id = v.id AND m.endpoint = p_lane AND m.generation = v.generation AND m.seq = v.seq
-                RETURNING m.*, v.settlement, v.destination, v.attempt, v.outcome, v.status, v.error, v.response, v.duration, v.ago
-            ), archived AS (
-                INSERT INTO outbox.delivered (delivered_at, created_at, id, seq, attempts, lost, generation, size,
-                    topic, lane_endpoint, endpoint, key, type, content_type, headers, payload, body, sent_to)
-                SELECT v_now, r.created_at, r.id, r.seq, r.attempts + 1, r.lost, r.generation, r.size,
-                       r.topic, r.endpoint, r.destination, r.key, r.type, r.content_type, r.headers, r.payload, r.body,
-                       r.sent_to
-                  FROM removed r
-                 WHERE p_archive AND v_history
-            ), buried AS MATERIALIZED (
-                SELECT b.*
-                  FROM outbox.bury(p_lane, v_dead, p_id, p_endpoint, p_reason, p_status, p_error,
-                                   ARRAY(SELECT (o.outcome IS NOT NULL)::integer
-                                           FROM unnest(p_outcome) WITH ORDINALITY AS o (outcome, n) ORDER BY o.n),
-                                   NULL, p_hold, v_now) b
-                 WHERE cardinality(v_dead) > 0
-            ), told AS (
-                INSERT INTO outbox.attempts (started_at, duration, id, seq, generation, attempt, status, topic, endpoint, key,
-                    outcome, settlement, reason, relay, error, response)
-                SELECT v_now - make_interval(secs => s.ago), make_interval(secs => s.duration), s.id, s.seq,
-                       s.generation, s.attempt, s.status, s.topic, s.destination, s.key,
-                       s.outcome, s.settlement, s.reason, p_relay_name, s.error, s.response
-                  FROM (SELECT r.id, r.seq, r.generation, r.topic, r.key, r.settlement, NULL AS reason, r.destination, r.attempt,
-                               r.outcome, r.status, r.error, r.response, r.duration, r.ago
-                          FROM removed r
-                        UNION ALL
-                        SELECT k.id, k.seq, k.generation, k.topic, k.key, k.settlement, NULL, k.destination, k.attempt,
-                               k.outcome, k.status, k.error, k.response, k.duration, k.ago
-                          FROM kept k
-                        UNION ALL
-                        -- A death has its line whether a request led to it or not.
-                        SELECT b.id, b.seq, b.generation, b.topic, b.key, 'dead', p_reason[b.n], p_endpoint[b.n], p_attempt[b.n],
-                               coalesce(p_outcome[b.n], p_reason[b.n]), p_status[b.n], p_error[b.n], p_response[b.n],
-                               p_duration[b.n], p_ago[b.n]
-                          FROM buried b) s
-                 WHERE v_history AND s.outcome IS NOT NULL
-            )
-            SELECT coalesce(array_agg(s.id), '{}') INTO settled
-              FROM (SELECT r.id FROM removed r UNION ALL SELECT b.id FROM buried b UNION ALL SELECT k.id FROM kept k) s;
+            settled := '{}';
+            -- Nearly all there is under load: a statement of its own, since each part of a larger one would cost even where it
+            -- has nothing to do. The arrays are taken apart once: an element of a text array is found by counting from its
+            -- beginning.
+            IF 'remove' = ANY (v_ways) THEN
+                WITH removed AS (
+                    DELETE FROM outbox.messages m
+                     USING unnest(v_ways, p_id, p_seq, p_generation, p_endpoint, p_attempt, p_outcome, p_status,
+                                  p_error, p_response, p_duration, p_ago)
+                           AS v (way, id, seq, generation, destination, attempt, outcome, status, error, response, duration, ago)
+                     WHERE v.way = 'remove'
+                       AND m.id = v.id AND m.endpoint = p_lane AND m.generation = v.generation AND m.seq = v.seq
+                    RETURNING m.*, v.destination, v.attempt, v.outcome, v.status, v.error, v.response, v.duration, v.ago
+                ), archived AS (
+                    INSERT INTO outbox.delivered (delivered_at, created_at, id, seq, attempts, lost, generation, size,
+                        topic, lane_endpoint, endpoint, key, type, content_type, headers, payload, body, sent_to)
+                    SELECT v_now, r.created_at, r.id, r.seq, r.attempts + 1, r.lost, r.generation, r.size,
+                           r.topic, r.endpoint, r.destination, r.key, r.type, r.content_type, r.headers, r.payload, r.body,
+                           r.sent_to
+                      FROM removed r
+                     WHERE p_archive AND v_history
+                ), told AS (
+                    INSERT INTO outbox.attempts (started_at, duration, id, seq, generation, attempt, status, topic, endpoint,
+                        key, outcome, settlement, relay, error, response)
+                    SELECT v_now - make_interval(secs => r.ago), make_interval(secs => r.duration), r.id, r.seq,
+                           r.generation, r.attempt, r.status, r.topic, r.destination,
+                           r.key, r.outcome, 'delivered', p_relay_name, r.error, r.response
+                      FROM removed r
+                     WHERE v_history AND r.outcome IS NOT NULL
+                )
+                SELECT coalesce(array_agg(r.id), '{}') INTO settled FROM removed r;
+            END IF;
+
+            IF v_others THEN
+                WITH kept AS (
+                    UPDATE outbox.messages m
+                       SET attempts = m.attempts + (v.settlement = 'retry')::integer,
+                           throttled = m.throttled + (v.settlement = 'put_off')::integer,
+                           due_at = v_now + make_interval(secs => v.delay),
+                           last_error = v.error,
+                           -- A row that fan-out made has a key of its own already.
+                           sent_to = CASE WHEN p_lane = '' THEN v.destination ELSE m.sent_to END
+                      FROM unnest(v_ways, p_id, p_seq, p_generation, p_settlement, p_delay, p_endpoint, p_attempt, p_outcome,
+                                  p_status, p_error, p_response, p_duration, p_ago)
+                           AS v (way, id, seq, generation, settlement, delay, destination, attempt, outcome,
+                                 status, error, response, duration, ago)
+                     WHERE v.way = 'keep'
+                       AND m.id = v.id AND m.endpoint = p_lane AND m.generation = v.generation AND m.seq = v.seq
+                    RETURNING m.*, v.settlement, v.destination, v.attempt, v.outcome, v.status, v.error, v.response, v.duration,
+                              v.ago
+                ), buried AS MATERIALIZED (
+                    SELECT b.*
+                      FROM outbox.bury(p_lane, v_dead, p_id, p_endpoint, p_reason, p_status, p_error,
+                                       ARRAY(SELECT (o.outcome IS NOT NULL)::integer
+                                               FROM unnest(p_outcome) WITH ORDINALITY AS o (outcome, n) ORDER BY o.n),
+                                       NULL, p_hold, v_now) b
+                     WHERE cardinality(v_dead) > 0
+                ), told AS (
+                    INSERT INTO outbox.attempts (started_at, duration, id, seq, generation, attempt, status, topic, endpoint,
+                        key, outcome, settlement, reason, relay, error, response)
+                    SELECT v_now - make_interval(secs => s.ago), make_interval(secs => s.duration), s.id, s.seq,
+                           s.generation, s.attempt, s.status, s.topic, s.destination,
+                           s.key, s.outcome, s.settlement, s.reason, p_relay_name, s.error, s.response
+                      FROM (SELECT k.id, k.seq, k.generation, k.topic, k.key, k.settlement, NULL AS reason, k.destination,
+                                   k.attempt, k.outcome, k.status, k.error, k.response, k.duration, k.ago
+                              FROM kept k
+                            UNION ALL
+                            -- A death has its line whether a request led to it or not.
+                            SELECT b.id, b.seq, b.generation, b.topic, b.key, 'dead', p_reason[b.n], p_endpoint[b.n], p_attempt[b.n],
+                                   coalesce(p_outcome[b.n], p_reason[b.n]), p_status[b.n], p_error[b.n], p_response[b.n],
+                                   p_duration[b.n], p_ago[b.n]
+                              FROM buried b) s
+                     WHERE v_history AND s.outcome IS NOT NULL
+                )
+                SELECT settled || coalesce(array_agg(s.id), '{}') INTO settled
+                  FROM (SELECT b.id FROM buried b UNION ALL SELECT k.id FROM kept k) s;
+            END IF;
             EXIT;
         EXCEPTION
             WHEN deadlock_detected OR lock_not_available OR serialization_failure THEN RAISE;

@@ -164,6 +164,9 @@ CREATE TABLE outbox.leases (
     ids           uuid[] NOT NULL,
     keys          text[] NOT NULL,
     leased_at     timestamptz NOT NULL DEFAULT now(),
+    ready_end       bigint,
+    waiting_end     timestamptz,
+    waiting_end_seq bigint,
     PRIMARY KEY (relay, lease)
 ) WITH (
     fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off
@@ -173,6 +176,8 @@ CREATE INDEX leases_endpoint ON outbox.leases (endpoint, lease);
 COMMENT ON TABLE  outbox.leases      IS 'Private. One row for each claimed batch. Ids leave it as they are settled; with the last one the row goes.';
 COMMENT ON COLUMN outbox.leases.ids  IS 'Ascending.';
 COMMENT ON COLUMN outbox.leases.keys IS 'The ordering keys, in step with ids, an empty string for a row without one; an empty array if no row has one.';
+COMMENT ON COLUMN outbox.leases.ready_end IS 'Its rows without a due time have seq up to this; NULL: its rows can be anywhere.';
+COMMENT ON COLUMN outbox.leases.waiting_end IS '... and those with one are due up to then, and with that due time have seq up to waiting_end_seq.';
 COMMENT ON COLUMN outbox.leases.hold IS 'A message of it that dies closes its key.';
 COMMENT ON COLUMN outbox.leases.alone IS 'Holds one message that relays died with, so that the one that kills is found.';
 

@@ -360,17 +360,11 @@ impl<'a> Session<'a> {
         let Some(lease) = claimed.lease else {
             return Ok(());
         };
-        let deliveries = match self.stage.store.load(&lease).await {
-            Ok(deliveries) => deliveries,
-            Err(error) => {
-                self.doubt = true;
-                self.failed("load", &error);
-                return Ok(());
-            }
-        };
+        let deliveries = claimed.deliveries;
         self.leases.insert(lease.id, lease.ids.len());
-        for id in &lease.ids {
-            if !deliveries.iter().any(|delivery| delivery.id == *id) {
+        if deliveries.len() < lease.ids.len() {
+            let there: BTreeSet<_> = deliveries.iter().map(|delivery| delivery.id).collect();
+            for id in lease.ids.iter().filter(|id| !there.contains(id)) {
                 // Its row is gone; its place in the lease must go too, or it would close its key for ever.
                 self.put(Settle {
                     lease: lease.id,

@@ -86,6 +86,7 @@ fn read(row: &Row) -> Result<Expanded, Error> {
     let state = ClaimState::read(row.get("state"), "expand")?;
     Ok(Expanded {
         seen: Claimed {
+            deliveries: Vec::new(),
             state,
             brought: state == ClaimState::Claimed,
             lease: None,

@@ -130,6 +130,8 @@ pub struct Claimed {
     pub brought: bool,
     /// What may be delivered now.
     pub lease: Option<Lease>,
+    /// Its messages, in the order of `seq`. One that is not among them is gone.
+    pub deliveries: Vec<Delivery>,
     /// Where the next claim of the lane starts; `None` where the claim did not get to look.
     pub floors: Option<Floors>,
     /// Nothing more was found above the floors.
@@ -262,7 +264,7 @@ impl ClaimState {
 // === impl Claimed ===
 
 impl Claimed {
-    pub(super) fn read(row: &Row, claim: &Claim<'_>) -> Result<Claimed, Error> {
+    pub(super) fn read(row: &Row, loaded: &[Row], claim: &Claim<'_>) -> Result<Claimed, Error> {
         let state = ClaimState::read(row.get("state"), "claim")?;
         let lease = row.get::<_, Option<i64>>("lease").map(|id| Lease {
             id,
@@ -273,6 +275,13 @@ impl Claimed {
         Ok(Claimed {
             state,
             brought: lease.is_some(),
+            deliveries: match &lease {
+                Some(lease) => loaded
+                    .iter()
+                    .map(|row| delivery(row, lease))
+                    .collect::<Result<_, _>>()?,
+                None => Vec::new(),
+            },
             lease,
             floors: Floors::read(row),
             dry: row.get::<_, Option<bool>>("dry").unwrap_or(false),
@@ -329,7 +338,7 @@ impl From<&Row> for Peer {
 }
 
 /// Reads a row of `sql/load.sql`.
-pub(super) fn delivery(row: &Row, lease: &Lease) -> Result<Delivery, Error> {
+fn delivery(row: &Row, lease: &Lease) -> Result<Delivery, Error> {
     let payload = row.get::<_, Option<Json<'_>>>("payload").map(|json| json.0);
     let body = row.get::<_, Option<&[u8]>>("body");
     let default_type = match (payload, body) {

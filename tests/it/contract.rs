@@ -133,8 +133,7 @@ async fn a_payload_comes_out_as_it_was_stored() {
             .await
             .unwrap();
     }
-    let lease = outbox.lease(&me, &take(100)).await;
-    let loaded = outbox.store.load(&lease).await.unwrap();
+    let (_, loaded) = outbox.loaded(&me, &take(100)).await;
     for (delivery, payload) in loaded.iter().zip(payloads) {
         assert!(
             delivery.body.as_deref() == Some(payload.as_bytes()),
@@ -157,8 +156,7 @@ async fn bodies_headers_and_times_are_loaded_as_they_were_stored() {
                  ('t', null, 'text/plain', null, '-infinity')",
         )
         .await;
-    let lease = outbox.lease(&me, &take(100)).await;
-    let loaded = outbox.store.load(&lease).await.unwrap();
+    let (_, loaded) = outbox.loaded(&me, &take(100)).await;
     let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     assert_eq!(loaded[0].body.as_deref(), Some(&[0, 255, 10][..]));
     assert_eq!(loaded[0].content_type.as_deref(), Some("text/plain"));

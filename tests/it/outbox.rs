@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::LazyLock, time::Duration};
 
 use outbox_relay::{
-    message::{Class, Lane, Lease, Outcome, Settlement},
+    message::{Class, Delivery, Lane, Lease, Outcome, Settlement},
     store::{Claim, Claimed, Floors, Registration, Settle, SettleReport, Shared, Store},
 };
 use tokio::time::Instant;
@@ -123,6 +123,17 @@ impl Outbox {
         claimed
             .lease
             .unwrap_or_else(|| panic!("a lease was expected, not {state:?}"))
+    }
+
+    /// The same, and what was read of its messages.
+    pub(crate) async fn loaded(
+        &self,
+        me: &Registration,
+        claim: &Claim<'_>,
+    ) -> (Lease, Vec<Delivery>) {
+        let claimed = self.claim(me, claim).await;
+        let lease = claimed.lease.expect("a lease");
+        (lease, claimed.deliveries)
     }
 
     /// Settles without an archive.

@@ -174,34 +174,37 @@ impl Session {
             (floors.get(0), floors.get(1), floors.get(2), floors.get(3));
         let none: &[&str] = &[];
         let (session, bytes, chain) = (0_i32, i64::MAX, 8_i32);
-        self.run(
-            "claim",
-            &[
-                &relay,
-                &session,
-                &epoch,
-                &"t",
-                &"",
-                &"e",
-                &in_order,
-                &in_order,
-                &limit,
-                &bytes,
-                &chain,
-                &ready,
-                &waiting,
-                &seq,
-                &lease,
-                &none,
-                &None::<i32>,
-                &2_i32,
-                &10.0_f64,
-                &64_i32,
-                &0_i64,
-            ],
-        )
-        .await
-        .remove(0)
+        let claimed = self
+            .run(
+                "claim",
+                &[
+                    &relay,
+                    &session,
+                    &epoch,
+                    &"t",
+                    &"",
+                    &"e",
+                    &in_order,
+                    &in_order,
+                    &limit,
+                    &bytes,
+                    &chain,
+                    &ready,
+                    &waiting,
+                    &seq,
+                    &lease,
+                    &none,
+                    &None::<i32>,
+                    &2_i32,
+                    &10.0_f64,
+                    &64_i32,
+                    &0_i64,
+                ],
+            )
+            .await
+            .remove(0);
+        self.run("load", &[&relay, &""]).await;
+        claimed
     }
 }
 
@@ -283,7 +286,6 @@ async fn whole_life(session: &Session) {
     }
     for lease in &leases {
         let ids: Vec<Uuid> = lease.get("ids");
-        session.run("load", &[&ids, &""]).await;
         settle(
             session,
             me,

@@ -34,6 +34,7 @@ fn claimed(state: ClaimState, taken: bool, dry: bool, seq: i64) -> Claimed {
         state,
         brought: taken,
         lease,
+        deliveries: Vec::new(),
         floors,
         dry,
         next_due: None,

@@ -1,6 +1,9 @@
 //! A claim that starts at the floors of the last one misses nothing that a later claim would have to find again.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
+    time::Duration,
+};
 
 use outbox_relay::{
     message::{Lane, Settlement},
@@ -242,8 +245,8 @@ impl<'a> World<'a> {
         self.rows.iter().filter(free).filter(open).collect()
     }
 
-    /// Delivers a random part of one lease, and notes the keys that this opens.
-    async fn settle(&mut self, relays: &[Registration], rng: &mut StdRng) {
+    /// Delivers a random part of one lease (or, if they are to go `again`, lets them fail), and notes the keys that this opens.
+    async fn settle(&mut self, relays: &[Registration], again: bool, rng: &mut StdRng) {
         let nth = rng.random_range(0..self.leases.len());
         let (&lease, (who, ids)) = self.leases.iter_mut().nth(nth).unwrap();
         let (who, ids) = (*who, {
@@ -252,9 +255,13 @@ impl<'a> World<'a> {
             let count = rng.random_range(1..=ids.len());
             ids.drain(..count).collect::<Vec<Uuid>>()
         });
+        let settlement = match again {
+            true => Settlement::Retry(Duration::ZERO),
+            false => Settlement::Delivered,
+        };
         let settles: Vec<_> = ids
             .iter()
-            .map(|id| verdict(lease, *id, Settlement::Delivered))
+            .map(|id| verdict(lease, *id, settlement))
             .collect();
         let report = self.outbox.settle(&relays[who], &settles).await;
         assert_eq!(report.settled.len(), ids.len());
@@ -268,7 +275,9 @@ impl<'a> World<'a> {
                 .key
                 .clone();
             self.open_keys.extend(key);
-            self.delivered.push(id);
+            if !again {
+                self.delivered.push(id);
+            }
         }
         self.leases.retain(|_, (_, ids)| !ids.is_empty());
     }
@@ -308,7 +317,7 @@ async fn floors_lose_nothing(in_order: bool) {
             took = false;
             for _ in 0..rng.random_range(1..4) {
                 if !world.leases.is_empty() {
-                    world.settle(&relays, &mut rng).await;
+                    world.settle(&relays, false, &mut rng).await;
                 }
             }
             if world.rows.iter().any(|row| row.suspect) {
@@ -335,6 +344,50 @@ async fn floors_lose_nothing(in_order: bool) {
             );
         }
     }
+}
+
+/// Two relays claim by turns, from the floors of any claim of theirs or from the bottom: each claim checks that it took no row
+/// that is leased, although a claim from floors does not look at leases that lie below them.
+async fn nothing_is_leased_twice(in_order: bool) {
+    let outbox = Outbox::new().await;
+    for seed in 100..115 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut world = World::new(&outbox, seed, in_order, &mut rng).await;
+        let relays = [outbox.relay().await, outbox.relay().await];
+        let mut known = [vec![Floors::default()], vec![Floors::default()]];
+        for _ in 0..120 {
+            let who = rng.random_range(0..2);
+            let back = rng.random_range(0..known[who].len().min(4));
+            let latest = &known[who][known[who].len() - 1];
+            // Where leases start is exact as long as it only grows: that alone is never an old one.
+            let mut floors = Floors {
+                lease: latest.lease,
+                ..known[who][known[who].len() - 1 - back].clone()
+            };
+            if rng.random_bool(0.2) {
+                floors = Floors {
+                    lease: floors.lease,
+                    ..Floors::default()
+                };
+            }
+            world.claim(&relays, who, &mut floors, &mut rng).await;
+            known[who].push(floors);
+            if !world.leases.is_empty() && rng.random_bool(0.5) {
+                let again = !in_order && rng.random_bool(0.5);
+                world.settle(&relays, again, &mut rng).await;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_leased_twice_without_order() {
+    nothing_is_leased_twice(false).await;
+}
+
+#[tokio::test]
+async fn nothing_is_leased_twice_in_order() {
+    nothing_is_leased_twice(true).await;
 }
 
 #[tokio::test]

@@ -40,8 +40,7 @@ async fn the_head_and_its_followers_go_in_the_order_of_seq() {
         chain: 3,
         ..take_in_order(10)
     };
-    let lease = outbox.lease(&me, &claim).await;
-    let loaded = outbox.store.load(&lease).await.unwrap();
+    let (_, loaded) = outbox.loaded(&me, &claim).await;
     let seqs: Vec<i64> = loaded.iter().map(|delivery| delivery.seq).collect();
     assert_eq!(seqs, [1, 2, 3]);
     assert_eq!(outbox.claim(&me, &claim).await.state, ClaimState::Empty);

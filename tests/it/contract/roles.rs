@@ -141,8 +141,9 @@ async fn the_relay_can_run_all_that_it_runs() {
     assert_eq!(store.beat(me.relay).await.unwrap().unwrap().0, 1);
     assert_eq!(store.discover().await.unwrap().len(), 1);
 
-    let lease = store.claim(&me, &take(4)).await.unwrap().lease.unwrap();
-    assert_eq!(store.load(&lease).await.unwrap().len(), 4);
+    let claimed = store.claim(&me, &take(4)).await.unwrap();
+    let lease = claimed.lease.unwrap();
+    assert_eq!(claimed.deliveries.len(), 4);
     let ways = [
         Settlement::Delivered,
         Settlement::Retry(Duration::from_secs(1)),

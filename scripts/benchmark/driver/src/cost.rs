@@ -156,10 +156,11 @@ async fn relay(
             "WITH relay AS (
                 INSERT INTO outbox.relays (name, version, config_digest, lease_time)
                 VALUES ('elsewhere', '0', '', '1 day') RETURNING relay)
-             INSERT INTO outbox.leases (relay, topic, lane_endpoint, endpoint, ids, keys)
+             INSERT INTO outbox.leases (relay, topic, lane_endpoint, endpoint, ids, keys, ready_end, waiting_end, waiting_end_seq)
              SELECT r.relay, 'bench.order', '', 'sink', array_agg(m.id ORDER BY m.id),
-                    coalesce(array_agg(m.key ORDER BY m.id) FILTER (WHERE m.key IS NOT NULL), '{}')
-               FROM relay r, (SELECT id, key, row_number() OVER (ORDER BY seq) / 200 AS batch
+                    coalesce(array_agg(m.key ORDER BY m.id) FILTER (WHERE m.key IS NOT NULL), '{}'),
+                    CASE WHEN count(m.key) = 0 THEN max(m.seq) END, '-infinity', 0
+               FROM relay r, (SELECT id, key, seq, row_number() OVER (ORDER BY seq) / 200 AS batch
                                 FROM outbox.messages ORDER BY seq LIMIT 2048) m
               GROUP BY r.relay, m.batch",
         )
