@@ -3,8 +3,8 @@
 -- Model: two locks make a claim exclusive, the endpoint's row (what holds across replicas) and the lane's row (a row is
 -- leased once, whatever configuration a relay runs). Both are tried, never waited for. Everything after the locks reads in
 -- new snapshots, one per statement: with the snapshot of the lock statement a lease that was committed while the lock
--- was being gained would be missed. Leases are read before messages and held keys, since a settle moves a row from the
--- first to the others.
+-- was being gained would be missed. Leases are read before the messages that they are compared with, and before held keys, since
+-- a settle moves a row from the first to the others.
 -- Authority: the lock on the relay's own row comes first, so that no lease can appear behind a reap; the epoch and the
 -- session say that what the caller remembers still holds.
 -- Failure: a claim whose commit is unknown to its relay is undone by outbox.recover.
@@ -43,7 +43,6 @@ DECLARE
     v_endpoint outbox.endpoints;
     v_now      timestamptz;
     v_busy     uuid[];
-    v_closed   text[];
     v_other    text;
     v_in_flight integer;
     v_room     integer;
@@ -113,19 +112,16 @@ BEGIN
       FROM outbox.leases l
      WHERE l.topic = p_topic AND l.lane_endpoint = p_lane AND l.lease >= p_lease_floor;
 
-    -- A claim from floors meets no row of a lease whose own scans ended at or below them: mostly that is all there is.
+    -- A claim from floors meets no row of a lease whose own scans ended at or below them: mostly that is all there is. Where keys
+    -- keep their order, the rows that have one are not looked for by id.
     v_busy := ARRAY(
         SELECT i.id
-          FROM outbox.leases l CROSS JOIN LATERAL unnest(l.ids) AS i (id)
+          FROM outbox.leases l CROSS JOIN LATERAL unnest(l.ids, l.keys) AS i (id, key)
          WHERE l.topic = p_topic AND l.lane_endpoint = p_lane AND l.lease >= p_lease_floor
            AND (l.ready_end IS NULL OR l.ready_end > p_ready_floor
-                OR (l.waiting_end, l.waiting_end_seq) > (coalesce(p_waiting_floor, '-infinity'), p_waiting_seq)));
-    IF p_in_order THEN
-        v_closed := ARRAY(
-            SELECT i.key
-              FROM outbox.leases l CROSS JOIN LATERAL unnest(l.keys) AS i (key)
-             WHERE l.topic = p_topic AND l.lane_endpoint = p_lane AND l.lease >= p_lease_floor AND i.key <> '');
-    END IF;
+                OR (l.waiting_end, l.waiting_end_seq) > (coalesce(p_waiting_floor, '-infinity'), p_waiting_seq))
+           AND (NOT p_in_order OR cardinality(l.keys) = 0 OR '' = ANY (l.keys))
+           AND (NOT p_in_order OR i.key IS NULL OR i.key = ''));
 
     -- A key can live in two lanes that lead to one endpoint, after its topic got one endpoint more or less: that of the topic and
     -- that of fan-out. Then it is closed here while the other lane has a lease on it, holds it, or has an earlier row of it.
@@ -134,12 +130,6 @@ BEGIN
         v_other := CASE WHEN p_lane <> '' THEN ''
                         WHEN EXISTS (SELECT FROM outbox.lanes l WHERE l.topic = p_topic AND l.endpoint = p_endpoint)
                         THEN p_endpoint END;
-        IF v_other IS NOT NULL THEN
-            v_closed := v_closed || ARRAY(
-                SELECT i.key
-                  FROM outbox.leases l CROSS JOIN LATERAL unnest(l.keys) AS i (key)
-                 WHERE l.topic = p_topic AND l.lane_endpoint = v_other AND l.endpoint = p_endpoint AND i.key <> '');
-        END IF;
     END IF;
 
     -- A row that relays died with goes alone, one at a time per relay. While one is on its way the scans leave the others
@@ -152,7 +142,8 @@ BEGIN
           INTO ids, v_keys, v_suspect, ready_floor, waiting_floor, waiting_seq, dry, left_keys
           FROM outbox.pick_in_order(p_topic, p_lane, v_now, v_limit, p_bytes, p_chain,
                                     p_ready_floor, coalesce(p_waiting_floor, '-infinity'), p_waiting_seq,
-                                    v_busy, v_closed, p_open_keys, v_suspects, v_other, p_endpoint) p;
+                                    v_busy, coalesce(lease_floor, p_lease_floor), p_open_keys, v_suspects,
+                                    v_other, p_endpoint) p;
     ELSE
         SELECT p.ids, p.keys, p.suspect, p.ready_floor, p.waiting_floor, p.waiting_seq, p.dry
           INTO ids, v_keys, v_suspect, ready_floor, waiting_floor, waiting_seq, dry

@@ -20,7 +20,7 @@
 CREATE OR REPLACE FUNCTION outbox.pick_in_order(
     p_topic text, p_lane text, p_now timestamptz, p_limit integer, p_bytes bigint, p_chain integer,
     p_ready_floor bigint, p_waiting_floor timestamptz, p_waiting_seq bigint,
-    p_busy uuid[], p_closed text[], p_open_keys text[], p_suspects boolean, p_other text, p_endpoint text,
+    p_busy uuid[], p_lease_floor bigint, p_open_keys text[], p_suspects boolean, p_other text, p_endpoint text,
     OUT ids uuid[], OUT keys text[], OUT suspect uuid,
     OUT ready_floor bigint, OUT waiting_floor timestamptz, OUT waiting_seq bigint, OUT dry boolean, OUT left_keys text[]
 )
@@ -29,13 +29,22 @@ DECLARE
     v_window integer := greatest(2 * p_limit, 100);
     w_ids  uuid[]; w_keys text[]; w_sizes integer[]; w_lost integer[]; w_due timestamptz[]; w_seq bigint[];
     r_ids  uuid[]; r_keys text[]; r_sizes integer[]; r_lost integer[]; r_seq bigint[];
+    v_open text[];        -- those of p_open_keys that have rows
     v_keys text[];        -- open keys in the order in which they were met
+    v_closed text[];      -- those that were met and are leased
     v_beyond integer;     -- the place where the first key stands that is not among them
     v_chain integer;      -- rows to look at per key: no more than the limit could take
     v_left text[];        -- open keys of which nothing was taken though something could be
     v_full boolean;       -- the window has an end that is not the lane's
     w_left integer; r_left integer;
 BEGIN
+    -- Many an opened key has nothing more to send, and must not take the place of one that has.
+    v_open := ARRAY(
+        SELECT o.key
+          FROM unnest(p_open_keys) WITH ORDINALITY AS o (key, n)
+         WHERE (SELECT true FROM outbox.messages m
+                 WHERE m.topic = p_topic AND m.endpoint = p_lane AND m.key = o.key LIMIT 1)
+         ORDER BY o.n);
     LOOP
         SELECT array_agg(w.id), array_agg(w.key), array_agg(w.size), array_agg(w.lost), array_agg(w.due_at), array_agg(w.seq)
           INTO w_ids, w_keys, w_sizes, w_lost, w_due, w_seq
@@ -58,35 +67,56 @@ BEGIN
                  LIMIT v_window) r;
         v_full := coalesce(cardinality(w_ids), 0) >= v_window OR coalesce(cardinality(r_ids), 0) >= v_window;
 
-        -- In turn from the three sources: a hot key that is opened again and again must not keep cold ones waiting.
-        SELECT coalesce(array_agg(k.key ORDER BY k.n, k.key) FILTER (WHERE k.place <= p_limit), '{}'),
-               min(k.n) FILTER (WHERE k.place > p_limit)
-          INTO v_keys, v_beyond
-          FROM (SELECT k.key, min(k.n) AS n, row_number() OVER (ORDER BY min(k.n), k.key) AS place
-                  FROM (SELECT o.key, o.n FROM unnest(p_open_keys) WITH ORDINALITY AS o (key, n)
-                        UNION ALL SELECT w.key, w.n FROM unnest(w_keys) WITH ORDINALITY AS w (key, n)
-                        UNION ALL SELECT r.key, r.n FROM unnest(r_keys) WITH ORDINALITY AS r (key, n)) k
-                 WHERE k.key IS NOT NULL AND k.key NOT IN (SELECT unnest(p_closed))
-                 GROUP BY k.key) k;
+        -- In turn from the three sources: a hot key that is opened again and again must not keep cold ones waiting. Of the
+        -- leased keys only those matter that were met; IS TRUE keeps the planner from making a join of it.
+        WITH met AS MATERIALIZED (
+            SELECT k.key, min(k.n) AS n
+              FROM (SELECT o.key, o.n FROM unnest(v_open) WITH ORDINALITY AS o (key, n)
+                    UNION ALL SELECT w.key, w.n FROM unnest(w_keys) WITH ORDINALITY AS w (key, n)
+                    UNION ALL SELECT r.key, r.n FROM unnest(r_keys) WITH ORDINALITY AS r (key, n)) k
+             WHERE k.key IS NOT NULL
+             GROUP BY k.key
+        ), closed AS MATERIALIZED (
+            SELECT i.key
+              FROM outbox.leases l CROSS JOIN LATERAL unnest(l.keys) AS i (key)
+             WHERE l.topic = p_topic AND l.lane_endpoint = p_lane AND l.lease >= p_lease_floor
+               AND (i.key IN (SELECT m.key FROM met m)) IS TRUE
+            UNION ALL
+            SELECT i.key
+              FROM outbox.leases l CROSS JOIN LATERAL unnest(l.keys) AS i (key)
+             WHERE p_other IS NOT NULL AND l.topic = p_topic AND l.lane_endpoint = p_other AND l.endpoint = p_endpoint
+               AND (i.key IN (SELECT m.key FROM met m)) IS TRUE
+        ), open AS (
+            SELECT m.key, m.n, row_number() OVER (ORDER BY m.n, m.key) AS place
+              FROM met m
+             WHERE m.key NOT IN (SELECT c.key FROM closed c)
+        )
+        SELECT coalesce(array_agg(o.key ORDER BY o.place) FILTER (WHERE o.place <= p_limit), '{}'),
+               min(o.n) FILTER (WHERE o.place > p_limit),
+               ARRAY(SELECT c.key FROM closed c)
+          INTO v_keys, v_beyond, v_closed
+          FROM open o;
         EXIT WHEN NOT v_full OR v_beyond IS NOT NULL OR v_window >= 400
              OR cardinality(v_keys) + coalesce(cardinality(array_positions(w_keys, NULL)), 0)
                                     + coalesce(cardinality(array_positions(r_keys, NULL)), 0) >= p_limit;
         v_window := greatest(8 * p_limit, 400);
     END LOOP;
     left_keys := '{}';
-    IF v_beyond IS NOT NULL AND cardinality(p_open_keys) >= v_beyond THEN
-        left_keys := ARRAY(SELECT o.key FROM unnest(p_open_keys[v_beyond:]) AS o (key)
-                            WHERE o.key NOT IN (SELECT unnest(v_keys)) AND o.key NOT IN (SELECT unnest(p_closed)));
+    IF v_beyond IS NOT NULL AND cardinality(v_open) >= v_beyond THEN
+        left_keys := ARRAY(SELECT o.key FROM unnest(v_open[v_beyond:]) AS o (key)
+                            WHERE o.key NOT IN (SELECT unnest(v_keys)) AND o.key NOT IN (SELECT unnest(v_closed)));
     END IF;
-    -- Held keys are read after the leases: a dead head enters here in the transaction in which its lease ends.
+    -- Held keys are read after the leases: a dead head enters here in the transaction in which its lease ends. One probe for each
+    -- key: a planner that knows no better would read all of them for each.
     v_keys := ARRAY(
         SELECT k.key
           FROM unnest(v_keys) WITH ORDINALITY AS k (key, n)
-         WHERE NOT EXISTS (SELECT FROM outbox.held_keys h
-                            WHERE h.topic = p_topic AND h.lane_endpoint = p_lane AND h.key = k.key)
-           AND NOT EXISTS (SELECT FROM outbox.held_keys h
-                            WHERE p_other IS NOT NULL AND h.topic = p_topic AND h.lane_endpoint = p_other AND h.key = k.key
-                              AND h.endpoint IN (p_endpoint, ''))
+         WHERE (SELECT true FROM outbox.held_keys h
+                 WHERE h.topic = p_topic AND h.lane_endpoint = p_lane AND h.key = k.key) IS NULL
+           AND (p_other IS NULL
+                OR (SELECT true FROM outbox.held_keys h
+                     WHERE h.topic = p_topic AND h.lane_endpoint = p_other AND h.key = k.key
+                       AND h.endpoint IN (p_endpoint, '')) IS NULL)
          ORDER BY k.n
     );
 
@@ -148,7 +178,7 @@ BEGIN
     IF cardinality(v_left) > 0 THEN
         w_left := least(w_left, (SELECT min(w.n) FROM unnest(w_keys) WITH ORDINALITY AS w (key, n) WHERE w.key = ANY (v_left)));
         r_left := least(r_left, (SELECT min(r.n) FROM unnest(r_keys) WITH ORDINALITY AS r (key, n) WHERE r.key = ANY (v_left)));
-        left_keys := left_keys || ARRAY(SELECT o.key FROM unnest(p_open_keys) AS o (key) WHERE o.key = ANY (v_left));
+        left_keys := left_keys || ARRAY(SELECT o.key FROM unnest(v_open) AS o (key) WHERE o.key = ANY (v_left));
     END IF;
     IF v_beyond <= cardinality(w_ids) THEN w_left := least(w_left, v_beyond); END IF;
     IF v_beyond <= cardinality(r_ids) THEN r_left := least(r_left, v_beyond); END IF;

@@ -22,7 +22,7 @@ use crate::outbox::Outbox;
 const BEGIN: &str = include_str!("../../sql/begin.sql");
 
 /// Tables that grow.
-const LARGE: [&str; 4] = ["messages", "leases", "lanes", "dead_letters"];
+const LARGE: [&str; 5] = ["messages", "leases", "lanes", "held_keys", "dead_letters"];
 
 /// Messages in one claim.
 const LIMIT: i32 = 200;
@@ -33,8 +33,9 @@ const EXPIRING: i32 = 100;
 /// Rows that one scan may read: the window of an ordered claim, and some.
 const ROWS: f64 = 1000.0;
 
-/// Pages that one scan may touch: a descent of an index for each message. A whole index of a million has 4,000 and more.
-const PAGES: f64 = 2000.0;
+/// Pages that one scan may touch, with what is looked up for each of its rows: a few descents of an index. A whole index of a
+/// million has 4,000 and more.
+const PAGES: f64 = 3000.0;
 
 #[tokio::test]
 async fn every_statement_fits_the_schema() {
@@ -88,6 +89,8 @@ async fn plans_hold(rows: i32, due: &str) {
              select 't', 'k' || n % 100000, '{{\"n\": 1}}', {due}, n % 2, case when n % 3 = 0 then now() + interval '1 s' * (n % 7 - 5) end from generate_series(1, {rows}) n;
              insert into outbox.messages (topic, due_at)
              select 'other' || n % 50, case when n % 3 = 0 then now() end from generate_series(1, {rows} / 1000) n;
+             insert into outbox.held_keys (topic, lane_endpoint, key, endpoint, id, seq)
+             select 't', '', 'h' || n, 'e', gen_random_uuid(), 0 from generate_series(1, {rows} / 10) n;
              insert into outbox.lanes (topic) select 'other' || n from generate_series(1, {rows} / 1000) n;
              insert into outbox.leases (relay, topic, lane_endpoint, endpoint, ids, keys)
              select gen_random_uuid(), 'other' || n % 50, '', 'e', array[gen_random_uuid()], '{{}}' from generate_series(1, {rows} / 500) n;",
@@ -172,7 +175,7 @@ impl Session {
     ) -> Row {
         let (ready, waiting, seq, lease): (i64, Option<std::time::SystemTime>, i64, i64) =
             (floors.get(0), floors.get(1), floors.get(2), floors.get(3));
-        let none: &[&str] = &[];
+        let open: Vec<String> = (0..100).map(|n| format!("k{n}")).collect();
         let (session, bytes, chain) = (0_i32, i64::MAX, 8_i32);
         let claimed = self
             .run(
@@ -193,7 +196,7 @@ impl Session {
                     &waiting,
                     &seq,
                     &lease,
-                    &none,
+                    &open,
                     &None::<i32>,
                     &2_i32,
                     &10.0_f64,
