@@ -78,9 +78,14 @@ BEGIN
                AND m.id NOT IN (SELECT unnest(v_busy))
                AND (NOT p_hold OR m.key IS NULL OR NOT s.is_live
                     OR (m.key NOT IN (SELECT unnest(v_closed))
-                        AND NOT EXISTS (SELECT FROM outbox.held_keys h
-                                         WHERE h.topic = p_topic AND h.lane_endpoint = ANY (p_lane || v_others)
-                                           AND h.key = m.key AND (h.lane_endpoint = p_lane OR h.endpoint IN (p_endpoint, '')))
+                        -- One probe in each lane: a planner that knows no better would read all held keys.
+                        AND NOT EXISTS (SELECT
+                                          FROM unnest(p_lane || v_others) AS v (lane)
+                                         CROSS JOIN LATERAL (
+                                                SELECT FROM outbox.held_keys h
+                                                 WHERE h.topic = p_topic AND h.lane_endpoint = v.lane AND h.key = m.key
+                                                   AND (v.lane = p_lane OR h.endpoint IN (p_endpoint, ''))
+                                                 LIMIT 1) e)
                         AND m.seq = (SELECT h.seq
                                        FROM outbox.messages h
                                       WHERE h.topic = p_topic AND h.endpoint = p_lane AND h.key = m.key
