@@ -1,7 +1,7 @@
 //! The loop: settle what has finished, claim for the free slots, start requests, wait.
 //!
-//! Model: one task makes every database call on the delivery path; tasks of their own do HTTP only and report what came of
-//! it. Batches form by themselves from what finished during the last round trip. No transaction, row lock or connection
+//! Model: one task makes every database call on the delivery path, one claim and one settle at a time, side by side; tasks of
+//! their own do HTTP only and report what came of it. Batches form by themselves from what finished during the last round trip. No transaction, row lock or connection
 //! is held while a request is on its way.
 //! Authority: leases in the database, kept by the renewal. What was finished is settled under the lease that it was
 //! claimed under; what the database does not accept came too late and changes nothing.
@@ -166,6 +166,7 @@ async fn live(
 ) -> Result<(), Error> {
     // The keeper of the doorbell makes a few calls beside the loop: they take turns.
     let store = Store::single(database, store::PATIENCE)?;
+    let settles = Store::single(database, store::PATIENCE)?;
     // A beat that takes longer than this has missed its turn anyway.
     let patience = (plans.borrow().config.lease / 3).max(Duration::from_millis(500));
     let beats = Store::single(database, patience)?;
@@ -179,6 +180,7 @@ async fn live(
         let stage = Stage {
             database,
             store: &store,
+            settles: &settles,
             beats: &beats,
             rng: &mut rng,
             plans: &mut *plans,

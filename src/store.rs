@@ -91,7 +91,7 @@ impl Store {
         Store::with(config, CONNECTIONS, PATIENCE)
     }
 
-    /// A single connection, with this patience: for the loop of a relay, which makes one call at a time, and another one for its beats.
+    /// A single connection, with this patience: a relay has one for its claims, one for its settles and one for its beats.
     pub fn single(config: &Config, patience: Duration) -> Result<Store, Error> {
         Store::with(config, 1, patience)
     }

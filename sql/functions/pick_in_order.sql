@@ -29,7 +29,9 @@ DECLARE
     v_window integer := greatest(2 * p_limit, 100);
     w_ids  uuid[]; w_keys text[]; w_sizes integer[]; w_lost integer[]; w_due timestamptz[]; w_seq bigint[];
     r_ids  uuid[]; r_keys text[]; r_sizes integer[]; r_lost integer[]; r_seq bigint[];
-    v_open text[];        -- those of p_open_keys that have rows
+    v_open text[];        -- those of p_open_keys that have rows, no more than the limit
+    v_asked integer;      -- the place of the last of them
+    v_behind text[];      -- those of p_open_keys behind it
     v_keys text[];        -- open keys in the order in which they were met
     v_closed text[];      -- those that were met and are leased
     v_beyond integer;     -- the place where the first key stands that is not among them
@@ -38,13 +40,16 @@ DECLARE
     v_full boolean;       -- the window has an end that is not the lane's
     w_left integer; r_left integer;
 BEGIN
-    -- Many an opened key has nothing more to send, and must not take the place of one that has.
-    v_open := ARRAY(
-        SELECT o.key
-          FROM unnest(p_open_keys) WITH ORDINALITY AS o (key, n)
-         WHERE (SELECT true FROM outbox.messages m
-                 WHERE m.topic = p_topic AND m.endpoint = p_lane AND m.key = o.key LIMIT 1)
-         ORDER BY o.n);
+    -- Many an opened key has nothing more to send, and must not take the place of one that has. Those that nobody gets to are
+    -- left for the next claim.
+    SELECT coalesce(array_agg(o.key ORDER BY o.n), '{}'), max(o.n)
+      INTO v_open, v_asked
+      FROM (SELECT o.key, o.n
+              FROM unnest(p_open_keys) WITH ORDINALITY AS o (key, n)
+             WHERE (SELECT true FROM outbox.messages m
+                     WHERE m.topic = p_topic AND m.endpoint = p_lane AND m.key = o.key LIMIT 1)
+             LIMIT p_limit) o;
+    v_behind := CASE WHEN cardinality(v_open) >= p_limit THEN p_open_keys[v_asked + 1:] ELSE '{}' END;
     LOOP
         SELECT array_agg(w.id), array_agg(w.key), array_agg(w.size), array_agg(w.lost), array_agg(w.due_at), array_agg(w.seq)
           INTO w_ids, w_keys, w_sizes, w_lost, w_due, w_seq
@@ -178,14 +183,16 @@ BEGIN
     IF cardinality(v_left) > 0 THEN
         w_left := least(w_left, (SELECT min(w.n) FROM unnest(w_keys) WITH ORDINALITY AS w (key, n) WHERE w.key = ANY (v_left)));
         r_left := least(r_left, (SELECT min(r.n) FROM unnest(r_keys) WITH ORDINALITY AS r (key, n) WHERE r.key = ANY (v_left)));
-        left_keys := left_keys || ARRAY(SELECT o.key FROM unnest(v_open) AS o (key) WHERE o.key = ANY (v_left));
+        left_keys := ARRAY(SELECT o.key FROM unnest(v_open) AS o (key) WHERE o.key = ANY (v_left)) || left_keys;
     END IF;
+    left_keys := left_keys || v_behind;
     IF v_beyond <= cardinality(w_ids) THEN w_left := least(w_left, v_beyond); END IF;
     IF v_beyond <= cardinality(r_ids) THEN r_left := least(r_left, v_beyond); END IF;
     waiting_floor := coalesce(w_due[coalesce(w_left - 1, cardinality(w_due))], p_waiting_floor);
     waiting_seq   := coalesce(w_seq[coalesce(w_left - 1, cardinality(w_seq))], p_waiting_seq);
     ready_floor   := coalesce(r_seq[coalesce(r_left - 1, cardinality(r_seq))], p_ready_floor);
-    dry := w_left IS NULL AND r_left IS NULL AND v_beyond IS NULL AND cardinality(v_left) = 0 AND NOT v_full;
+    dry := w_left IS NULL AND r_left IS NULL AND v_beyond IS NULL AND cardinality(v_left) = 0 AND cardinality(v_behind) = 0
+       AND NOT v_full;
 END
 $$;
 COMMENT ON FUNCTION outbox.pick_in_order IS 'Private. The choice of a claim in a lane whose keys keep their order.';

@@ -8,16 +8,14 @@
 //! and instead of a claim at the floors, as long as that costs about the same: the lane is as good as empty then, and the row that
 //! is looked for may be anywhere.
 
+mod open_keys;
 mod whole;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeMap, time::Duration};
 
 use tokio::time::Instant;
 
-use self::whole::Whole;
+use self::{open_keys::OpenKeys, whole::Whole};
 use crate::{
     message::Lane,
     store::{ClaimState, Claimed, Floors, Found},
@@ -74,7 +72,7 @@ struct State {
     /// How long to wait after a dry claim.
     wait: Duration,
     /// Keys that a settle opened since the last claim at the floors.
-    open_keys: BTreeSet<String>,
+    open_keys: OpenKeys,
     /// Sweeps in place of claims at the floors.
     whole: Whole,
     /// When something was brought last.
@@ -216,8 +214,8 @@ impl Lanes {
         lanes.filter_map(move |(lane, state)| due(state).then_some(lane))
     }
 
-    /// Where the next claim of this lane starts.
-    pub(super) fn start(&mut self, lane: &Lane, now: Instant) -> Start {
+    /// Where the next claim of this lane starts; it can take `limit` messages.
+    pub(super) fn start(&mut self, lane: &Lane, limit: usize, now: Instant) -> Start {
         let Some(state) = self.lanes.get_mut(lane) else {
             return Start {
                 floors: Floors::default(),
@@ -248,7 +246,8 @@ impl Lanes {
                 open_keys: Vec::new(),
             };
         }
-        let open_keys = std::mem::take(&mut state.open_keys).into_iter().collect();
+        // Some of them have nothing more to be sent.
+        let open_keys = state.open_keys.take(limit.saturating_mul(2));
         Start {
             floors: state.floors.clone(),
             sweep,
@@ -306,15 +305,15 @@ impl Lanes {
     /// The last open row of this key is settled: what follows it can be claimed, wherever the floors are.
     pub(super) fn open(&mut self, lane: &Lane, key: String, now: Instant) {
         if let Some(state) = self.lanes.get_mut(lane) {
-            state.open_keys.insert(key);
+            state.open_keys.push(key);
             state.look = Some(now);
         }
     }
 
-    /// The next claim at the floors asks for this key, whenever that is.
-    pub(super) fn name(&mut self, lane: &Lane, key: String) {
+    /// The next claim at the floors asks for these keys first, whenever that is.
+    pub(super) fn put_back(&mut self, lane: &Lane, keys: Vec<String>) {
         if let Some(state) = self.lanes.get_mut(lane) {
-            state.open_keys.insert(key);
+            state.open_keys.put_back(keys);
         }
     }
 
@@ -358,7 +357,7 @@ impl State {
             dry: true,
             others: false,
             wait: SOON,
-            open_keys: BTreeSet::new(),
+            open_keys: OpenKeys::default(),
             whole: Whole::default(),
             brought_at: None,
         }

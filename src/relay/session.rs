@@ -60,10 +60,15 @@ pub(super) enum Ended {
     Anew,
 }
 
+/// This registration is void: what is remembered of it holds no more.
+pub(super) struct Void;
+
 /// What a session works with and leaves to the next one.
 pub(super) struct Stage<'a> {
     pub(super) database: &'a store::Config,
     pub(super) store: &'a Store,
+    /// For what has finished.
+    pub(super) settles: &'a Store,
     /// For the beats only.
     pub(super) beats: &'a Store,
     pub(super) rng: &'a mut StdRng,
@@ -201,9 +206,9 @@ impl<'a> Session<'a> {
                 return self.drain().await;
             }
             if self.may_call()
-                && let Err(ended) = self.turn().await
+                && let Err(Void) = self.turn().await
             {
-                return ended;
+                return self.give_up().await;
             }
             let wake = self.wake();
             tokio::select! {
@@ -219,12 +224,21 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// One turn: settle, look around, claim.
-    async fn turn(&mut self) -> Result<(), Ended> {
+    /// One turn: settle, look around, claim. What opens no key is settled beside the rest, on a connection of its own: the
+    /// claims need not wait for its commit.
+    async fn turn(&mut self) -> Result<(), Void> {
         self.collect();
         self.destinations.drop_empty();
         self.announce().await;
+        let beside = self.beside();
         self.settle().await;
+        let (beside, ended) = tokio::join!(biased; beside.run(), self.look());
+        self.settled_beside(beside).await;
+        ended
+    }
+
+    /// What a turn does beside its settles.
+    async fn look(&mut self) -> Result<(), Void> {
         self.settle_stuck().await;
         self.tell_put_off().await;
         self.report_all().await;
@@ -236,7 +250,7 @@ impl<'a> Session<'a> {
     }
 
     /// Claims wherever something may be, up to a point.
-    async fn claims(&mut self) -> Result<(), Ended> {
+    async fn claims(&mut self) -> Result<(), Void> {
         for _ in 0..CLAIMS {
             if !self.may_call() || self.doubt || !self.desk.lifeline.may_start() {
                 break;
@@ -259,7 +273,7 @@ impl<'a> Session<'a> {
     // === one row's way: claim → deliver → decide → settle ===
 
     /// Takes what is due in a lane, and starts its requests.
-    async fn claim(&mut self, lane: &Lane) -> Result<(), Ended> {
+    async fn claim(&mut self, lane: &Lane) -> Result<(), Void> {
         let started = Instant::now();
         let Some((name, messages, bytes)) = self.destinations.room(lane, started) else {
             return Ok(());
@@ -278,7 +292,7 @@ impl<'a> Session<'a> {
             floors,
             sweep,
             open_keys,
-        } = self.lanes.start(lane, started);
+        } = self.lanes.start(lane, limit, started);
         let claim = Claim {
             lane,
             endpoint: &name,
@@ -291,12 +305,10 @@ impl<'a> Session<'a> {
             open_keys: &open_keys,
             shared,
         };
-        let claimed = match self.stage.store.claim(&self.me, &claim).await {
+        let mut claimed = match self.stage.store.claim(&self.me, &claim).await {
             Ok(claimed) => claimed,
             Err(error) => {
-                for key in open_keys {
-                    self.lanes.name(lane, key);
-                }
+                self.lanes.put_back(lane, open_keys);
                 self.doubt = true;
                 self.failed("claim", &error);
                 return Ok(());
@@ -315,7 +327,7 @@ impl<'a> Session<'a> {
         );
         match claimed.state {
             ClaimState::RelayGone | ClaimState::OtherSession | ClaimState::OtherEpoch => {
-                return Err(self.void(claimed.state).await);
+                return Err(self.void(claimed.state));
             }
             ClaimState::Paused => self.close(&name, now + PAUSED.mul_f64(0.5 + jitter), true),
             ClaimState::NotBefore | ClaimState::Open => {
@@ -342,14 +354,12 @@ impl<'a> Session<'a> {
             }
         }
         let looked = matches!(claimed.state, ClaimState::Claimed | ClaimState::Empty);
-        // Keys that nobody has asked for yet are named again.
-        for key in if looked {
-            claimed.left_keys.clone()
-        } else {
-            open_keys
-        } {
-            self.lanes.name(lane, key);
-        }
+        // Keys that nobody has asked for yet are asked for by the next claim.
+        let left = match looked {
+            true => std::mem::take(&mut claimed.left_keys),
+            false => open_keys,
+        };
+        self.lanes.put_back(lane, left);
         let taken = claimed.lease.as_ref().map_or(0, |lease| lease.ids.len());
         self.ear.claimed(taken, now);
         if let Some(destination) = self.destinations.get_mut(&name) {

@@ -65,7 +65,7 @@ fn tell(lanes: &mut Lanes, claimed: &Claimed, sweep: bool, now: Instant) {
 
 /// Where the next claim of lane `a` starts: the floor of fresh rows, and whether it is one of a sweep.
 fn start(lanes: &mut Lanes, now: Instant) -> (i64, bool) {
-    let start = lanes.start(&lane("a"), now);
+    let start = lanes.start(&lane("a"), 10, now);
     (start.floors.ready, start.sweep)
 }
 
@@ -313,7 +313,7 @@ fn a_key_that_was_opened_is_asked_for_once() {
     lanes.open(&lane("a"), "k".into(), now);
     let mut asked = Vec::new();
     for _ in 0..4 {
-        let start = lanes.start(&lane("a"), now);
+        let start = lanes.start(&lane("a"), 10, now);
         asked.extend(start.open_keys);
         tell(
             &mut lanes,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rand::RngExt;
 use tokio::time::Instant;
 
-use super::{Ended, Session};
+use super::{Session, Void};
 use crate::{
     relay::{
         doorbell::{Doorbell, Heard, Order, Pace, Stage},
@@ -121,7 +121,7 @@ impl Session<'_> {
     }
 
     /// Looks around if it is time for that, and claims. After a ring: first where something came from lately.
-    pub(super) async fn look_and_claim(&mut self) -> Result<(), Ended> {
+    pub(super) async fn look_and_claim(&mut self) -> Result<(), Void> {
         let now = Instant::now();
         if std::mem::take(&mut self.ear.rung) && self.lanes.ring(now) {
             self.claims().await?;

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::{Ended, Session};
+use super::{Session, Void};
 use crate::{
     message::Lane,
     relay::{destination::Bound, lanes::Start},
@@ -11,7 +11,7 @@ use crate::{
 
 impl Session<'_> {
     /// Makes one row per endpoint of what is due in the lane of a topic.
-    pub(super) async fn expand(&mut self, lane: &Lane) -> Result<(), Ended> {
+    pub(super) async fn expand(&mut self, lane: &Lane) -> Result<(), Void> {
         let started = Instant::now();
         let dry = |lane: &Lane| self.lanes.is_dry(lane);
         let room = self.destinations.room_for_several(lane, started, dry);
@@ -21,7 +21,7 @@ impl Session<'_> {
             return Ok(());
         };
         let to: Vec<&str> = route.endpoints().collect();
-        let Start { floors, sweep, .. } = self.lanes.start(lane, started);
+        let Start { floors, sweep, .. } = self.lanes.start(lane, usize::MAX, started);
         let expand = Expand {
             topic: &lane.topic,
             to: &to,
@@ -45,7 +45,7 @@ impl Session<'_> {
             .claimed(lane, &expanded.seen, sweep, cost, now, jitter);
         match expanded.seen.state {
             ClaimState::RelayGone | ClaimState::OtherSession | ClaimState::OtherEpoch => {
-                return Err(self.void(expanded.seen.state).await);
+                return Err(self.void(expanded.seen.state));
             }
             ClaimState::Missing => self.look_anew(lane, now),
             ClaimState::Claimed
@@ -64,9 +64,9 @@ impl Session<'_> {
     }
 
     /// What this relay remembers holds no more.
-    pub(super) async fn void(&mut self, state: ClaimState) -> Ended {
+    pub(super) fn void(&self, state: ClaimState) -> Void {
         tracing::error!(relay = %self.me.relay, ?state, "this registration is void: registering anew");
-        self.give_up().await
+        Void
     }
 
     /// Somebody removed the row of this lane: the next skip scan makes it again.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use rand::RngExt;
 use tokio::time::Instant;
 
-use super::{Ended, Session};
-use crate::store::Settle;
+use super::{Session, Void};
+use crate::store::{Error, Settle};
 
 /// So many messages may be stuck before nothing is claimed any more, or memory would fill.
 const STUCK: usize = 1000;
@@ -28,7 +28,7 @@ impl Session<'_> {
         self.backoff = Duration::ZERO;
     }
 
-    pub(super) fn failed(&mut self, what: &str, error: &crate::store::Error) {
+    pub(super) fn failed(&mut self, what: &str, error: &Error) {
         self.backoff = (self.backoff * 2).clamp(Duration::from_millis(100), Duration::from_secs(5));
         let wait = self.backoff.mul_f64(self.stage.rng.random_range(0.5..1.0));
         tracing::warn!(what, %error, unsettled = self.unsettled.values().map(Vec::len).sum::<usize>(), "the database failed, trying again");
@@ -36,7 +36,7 @@ impl Session<'_> {
     }
 
     /// Gives back what a claim of unknown end may have taken.
-    pub(super) async fn recover(&mut self) -> Result<(), Ended> {
+    pub(super) async fn recover(&mut self) -> Result<(), Void> {
         let known: Vec<i64> = self.leases.keys().copied().collect();
         match self.stage.store.recover(self.me.relay, &known).await {
             Ok(Some(session)) => {
@@ -48,7 +48,7 @@ impl Session<'_> {
             }
             Ok(None) => {
                 tracing::error!(relay = %self.me.relay, "this relay was taken for dead and reaped: registering anew");
-                Err(self.give_up().await)
+                Err(Void)
             }
             Err(error) => {
                 self.failed("recover", &error);
@@ -65,9 +65,22 @@ impl Session<'_> {
         lane_endpoint: &str,
         batch: Vec<Settle>,
     ) -> Result<(), Vec<Settle>> {
-        match self.settle_once(lane_endpoint, &batch).await {
-            Ok(()) => Ok(()),
-            Err(error) if error.is_data() && self.stuck.len() < STUCK => {
+        let error = match self.settle_once(lane_endpoint, &batch).await {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        self.refused(lane_endpoint, batch, error).await
+    }
+
+    /// The same for what the database did not take.
+    pub(super) async fn refused(
+        &mut self,
+        lane_endpoint: &str,
+        batch: Vec<Settle>,
+        error: Error,
+    ) -> Result<(), Vec<Settle>> {
+        match error {
+            error if error.is_data() && self.stuck.len() < STUCK => {
                 // One row that the database can't take must not hold up the others.
                 let mut batch = batch.into_iter();
                 while let Some(settle) = batch.next() {
@@ -86,7 +99,7 @@ impl Session<'_> {
                 }
                 Ok(())
             }
-            Err(error) => {
+            error => {
                 self.failed("settle", &error);
                 Err(batch)
             }

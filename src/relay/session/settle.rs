@@ -1,19 +1,96 @@
 //! The end of a row's way: what was decided is written down, in batches.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use tokio::time::Instant;
 
 use super::Session;
 use crate::{
     message::Settlement,
-    store::{Error, Settle},
+    store::{Error, Registration, Settle, SettleReport, Store},
 };
 
 /// So many in one statement: its cost grows faster than its batch, and after an outage everything is finished at once.
 const BATCH: usize = 500;
 
+/// What is settled while the same turn claims.
+pub(super) struct Beside {
+    store: Store,
+    me: Registration,
+    name: String,
+    archive: bool,
+    /// By lane endpoint.
+    batches: VecDeque<(String, Vec<Settle>)>,
+    done: Vec<(String, Vec<Settle>, Result<SettleReport, Error>)>,
+}
+
+impl Beside {
+    /// Settles one batch after the other, up to the first one that fails.
+    pub(super) async fn run(mut self) -> Beside {
+        while let Some((lane_endpoint, batch)) = self.batches.pop_front() {
+            let settled = self
+                .store
+                .settle(&self.me, &self.name, &lane_endpoint, &batch, self.archive)
+                .await;
+            let failed = settled.is_err();
+            self.done.push((lane_endpoint, batch, settled));
+            if failed {
+                break;
+            }
+        }
+        self
+    }
+}
+
 impl Session<'_> {
+    /// Takes what can be settled beside the claims of this turn: nothing that opens a key, since they ask for it at once.
+    pub(super) fn beside(&mut self) -> Beside {
+        let mut batches = VecDeque::new();
+        let orders = &self.destinations;
+        let opens = |one: &Settle| one.key.is_some() && orders.order(&one.lane).is_by_key();
+        self.unsettled.retain(|lane_endpoint, settles| {
+            if settles.iter().any(opens) {
+                return true;
+            }
+            let mut left = std::mem::take(settles);
+            while !left.is_empty() {
+                let batch = left.drain(..left.len().min(BATCH)).collect();
+                batches.push_back((lane_endpoint.clone(), batch));
+            }
+            false
+        });
+        Beside {
+            store: self.stage.settles.clone(),
+            me: self.me.clone(),
+            name: self.plan.config.name.clone(),
+            archive: self.plan.archive,
+            batches,
+            done: Vec::new(),
+        }
+    }
+
+    /// What follows from those. What failed stays for the next turn.
+    pub(super) async fn settled_beside(&mut self, beside: Beside) {
+        let mut left: Vec<(String, Vec<Settle>)> = beside.batches.into();
+        for (lane_endpoint, batch, settled) in beside.done {
+            let rest = match settled {
+                // Not `succeeded`: what was claimed meanwhile may have failed, and that waits.
+                Ok(report) => {
+                    self.settled(&batch, report).await;
+                    continue;
+                }
+                Err(error) => self.refused(&lane_endpoint, batch, error).await.err(),
+            };
+            left.extend(rest.map(|rest| (lane_endpoint, rest)));
+        }
+        for (lane_endpoint, settles) in left {
+            self.unsettled
+                .entry(lane_endpoint)
+                .or_default()
+                .extend(settles);
+        }
+    }
+
     /// Settles all that has finished. What fails stays for the next turn.
     pub(super) async fn settle(&mut self) {
         let endpoints: Vec<String> = self.unsettled.keys().cloned().collect();
@@ -40,10 +117,16 @@ impl Session<'_> {
         let name = &self.plan.config.name;
         let report = self
             .stage
-            .store
+            .settles
             .settle(&self.me, name, lane_endpoint, batch, self.plan.archive)
             .await?;
         self.succeeded();
+        self.settled(batch, report).await;
+        Ok(())
+    }
+
+    /// What follows from a settle.
+    async fn settled(&mut self, batch: &[Settle], report: SettleReport) {
         if let Some(error) = report.history_error {
             tracing::error!(
                 error,
@@ -87,7 +170,6 @@ impl Session<'_> {
         for (endpoint, answer) in std::mem::take(&mut self.gone) {
             self.pause(&endpoint, &answer).await;
         }
-        Ok(())
     }
 
     /// The receiver answered that it wants no more (410), or what the configuration takes for that.
