@@ -39,7 +39,8 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
-    v_relay    outbox.relays;
+    v_session  integer;
+    v_epoch    uuid;
     v_endpoint outbox.endpoints;
     v_now      timestamptz;
     v_busy     uuid[];
@@ -58,10 +59,12 @@ BEGIN
     END IF;
     ids := '{}';
 
-    SELECT * INTO v_relay FROM outbox.relays r WHERE r.relay = p_relay FOR KEY SHARE;
+    SELECT r.session, (SELECT e.epoch FROM outbox.epoch e WHERE e.only_row)
+      INTO v_session, v_epoch
+      FROM outbox.relays r WHERE r.relay = p_relay FOR KEY SHARE OF r;
     IF NOT FOUND THEN state := 'relay_gone'; RETURN; END IF;
-    IF v_relay.session <> p_session THEN state := 'other_session'; RETURN; END IF;
-    IF NOT EXISTS (SELECT FROM outbox.epoch e WHERE e.only_row AND e.epoch = p_epoch) THEN state := 'other_epoch'; RETURN; END IF;
+    IF v_session <> p_session THEN state := 'other_session'; RETURN; END IF;
+    IF v_epoch IS DISTINCT FROM p_epoch THEN state := 'other_epoch'; RETURN; END IF;
 
     SELECT * INTO v_endpoint FROM outbox.endpoints e WHERE e.endpoint = p_endpoint FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
@@ -107,21 +110,25 @@ BEGIN
     END IF;
 
     -- The lane's lock makes the floor of leases exact: a lease of this lane with a lower number can't come any more.
-    SELECT min(l.lease), coalesce(bool_or(l.relay <> p_relay), false)
-      INTO lease_floor, others
-      FROM outbox.leases l
-     WHERE l.topic = p_topic AND l.lane_endpoint = p_lane AND l.lease >= p_lease_floor;
-
+    --
     -- A claim from floors meets no row of a lease whose own scans ended at or below them: mostly that is all there is. Where keys
     -- keep their order, the rows that have one are not looked for by id.
-    v_busy := ARRAY(
-        SELECT i.id
-          FROM outbox.leases l CROSS JOIN LATERAL unnest(l.ids, l.keys) AS i (id, key)
-         WHERE l.topic = p_topic AND l.lane_endpoint = p_lane AND l.lease >= p_lease_floor
-           AND (l.ready_end IS NULL OR l.ready_end > p_ready_floor
-                OR (l.waiting_end, l.waiting_end_seq) > (coalesce(p_waiting_floor, '-infinity'), p_waiting_seq))
-           AND (NOT p_in_order OR cardinality(l.keys) = 0 OR '' = ANY (l.keys))
-           AND (NOT p_in_order OR i.key IS NULL OR i.key = ''));
+    --
+    -- A row that relays died with goes alone, one at a time per relay. While one is on its way the scans leave the others
+    -- out, or a window that is full of them would hide what is behind.
+    SELECT min(l.lease), coalesce(bool_or(l.relay <> p_relay), false),
+           ARRAY(
+               SELECT i.id
+                 FROM outbox.leases b CROSS JOIN LATERAL unnest(b.ids, b.keys) AS i (id, key)
+                WHERE b.topic = p_topic AND b.lane_endpoint = p_lane AND b.lease >= p_lease_floor
+                  AND (b.ready_end IS NULL OR b.ready_end > p_ready_floor
+                       OR (b.waiting_end, b.waiting_end_seq) > (coalesce(p_waiting_floor, '-infinity'), p_waiting_seq))
+                  AND (NOT p_in_order OR cardinality(b.keys) = 0 OR '' = ANY (b.keys))
+                  AND (NOT p_in_order OR i.key IS NULL OR i.key = '')),
+           NOT EXISTS (SELECT FROM outbox.leases a WHERE a.relay = p_relay AND a.alone)
+      INTO lease_floor, others, v_busy, v_suspects
+      FROM outbox.leases l
+     WHERE l.topic = p_topic AND l.lane_endpoint = p_lane AND l.lease >= p_lease_floor;
 
     -- A key can live in two lanes that lead to one endpoint, after its topic got one endpoint more or less: that of the topic and
     -- that of fan-out. Then it is closed here while the other lane has a lease on it, holds it, or has an earlier row of it.
@@ -131,10 +138,6 @@ BEGIN
                         WHEN EXISTS (SELECT FROM outbox.lanes l WHERE l.topic = p_topic AND l.endpoint = p_endpoint)
                         THEN p_endpoint END;
     END IF;
-
-    -- A row that relays died with goes alone, one at a time per relay. While one is on its way the scans leave the others
-    -- out, or a window that is full of them would hide what is behind.
-    v_suspects := NOT EXISTS (SELECT FROM outbox.leases l WHERE l.relay = p_relay AND l.alone);
 
     v_now := clock_timestamp();
     IF p_in_order THEN
