@@ -16,7 +16,7 @@ use crate::{
     config::{Config, Source},
     maintenance,
     relay::{self, Error, Plan, Relay, Summary},
-    store::Store,
+    store::{self, Store},
 };
 
 /// Delivers until `shutdown` ends, and drains; with `until_empty`, until nothing is due. With a `source`, the one that the
@@ -29,7 +29,7 @@ pub async fn run(
 ) -> Result<Summary, Error> {
     // First of all: until somebody listens for SIGHUP, it kills.
     let hangup = source.as_ref().and_then(|_| reload::listen());
-    let store = Store::new(&config.database)?;
+    let store = Store::single(&config.database, store::PATIENCE)?;
     let mut rng =
         StdRng::try_from_rng(&mut SysRng).map_err(|error| Error::Random(error.to_string()))?;
     let stop = CancellationToken::new();

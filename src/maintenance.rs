@@ -39,6 +39,8 @@ pub async fn run(
             // A database that does not answer must not hold up the end.
             () = stop.cancelled() => return,
         };
+        // The next round is an hour away.
+        store.disconnect();
         let wait = match done {
             Ok(()) => EVERY,
             Err(error) => {

@@ -96,6 +96,11 @@ impl Store {
         Store::with(config, 1, patience)
     }
 
+    /// Closes the connections that nobody uses; the next call makes another one.
+    pub fn disconnect(&self) {
+        drop(self.pool.retain(|_, _| false));
+    }
+
     fn with(config: &Config, connections: usize, patience: Duration) -> Result<Store, Error> {
         let (postgres, tls) = connect::parse(config)?;
         let manager = Manager::from_connect(
