@@ -35,6 +35,7 @@ mod tests;
 pub mod tls;
 
 use std::{
+    fmt,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -78,6 +79,8 @@ pub struct Endpoint {
     pub timeout: Duration,
     /// To be connected, TLS included.
     pub connect_timeout: Duration,
+    /// Which HTTP it speaks.
+    pub http_version: HttpVersion,
     /// How failures are tried again.
     pub retry: retry::Policy,
     /// What it may be asked to bear, over all relays together.
@@ -98,6 +101,18 @@ pub struct Endpoint {
     pub proxy: Option<proxy::Config>,
     /// How many messages go in one request; `None`: each has its own.
     pub batch: Option<batch::Config>,
+}
+
+/// Which version of HTTP an endpoint is spoken to in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HttpVersion {
+    /// HTTP/2 where the receiver offers it with the TLS handshake (ALPN), HTTP/1.1 otherwise.
+    #[default]
+    Negotiated,
+    /// HTTP/1.1 whatever is offered.
+    Http1,
+    /// HTTP/2 from the first byte, without TLS too ("prior knowledge").
+    Http2,
 }
 
 /// Sends the attempts of one endpoint, over connections that no other endpoint shares.
@@ -173,6 +188,7 @@ impl Endpoint {
             concurrency: 64,
             timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(3),
+            http_version: HttpVersion::default(),
             retry: retry::Policy::default(),
             limits: Limits::default(),
             sign: sign::Config::default(),
@@ -288,6 +304,19 @@ impl Client {
         let messages = Messages::Several(deliveries);
         let whole = self.0.attempt(messages, &mut answer).await;
         batch::answered(whole, &answer, deliveries)
+    }
+}
+
+// === impl HttpVersion ===
+
+impl fmt::Display for HttpVersion {
+    /// As the configuration says it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            HttpVersion::Negotiated => "negotiated",
+            HttpVersion::Http1 => "1.1",
+            HttpVersion::Http2 => "2",
+        })
     }
 }
 

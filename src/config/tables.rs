@@ -198,6 +198,7 @@ fn endpoint(
     let endpoint = delivery::Endpoint {
         timeout,
         connect_timeout,
+        http_version: sending::http_version(section),
         concurrency: section.count("concurrency", 64, 1..=10_000),
         retry: policy(&section.section("retry"), actions(section)),
         limits: limits(section),

@@ -59,6 +59,7 @@ url = "https://mail.internal/in?v=1"
 concurrency = 0x10
 timeout = "1h"
 connect_timeout = "2s"
+http_version = "2"
 
   [endpoints.retry]
   base = "500ms"
@@ -184,6 +185,7 @@ fn everything_can_be_set_and_is_inherited_key_by_key() {
         concurrency: 16,
         timeout: seconds(3600),
         connect_timeout: seconds(2),
+        http_version: delivery::HttpVersion::Http2,
         retry: retry::Policy {
             backoff: full(500, 5_400_000),
             max_age: seconds(12 * 3600),

@@ -16,7 +16,7 @@ use reqwest::redirect;
 use tower::{layer::layer_fn, util::MapRequest};
 
 use super::{
-    Endpoint,
+    Endpoint, HttpVersion,
     file::{Content, Watched},
     guard::{Lookup, Resolver},
     proxy, tls,
@@ -97,6 +97,11 @@ fn client(
         // Redirects are not followed, so no certificate is ever looked at: http works in an image without any, and
         // nobody waits for a hundred of them to be parsed.
         builder.tls_certs_only([])
+    };
+    builder = match endpoint.http_version {
+        HttpVersion::Negotiated => builder,
+        HttpVersion::Http1 => builder.http1_only(),
+        HttpVersion::Http2 => builder.http2_prior_knowledge(),
     };
     if let Some(config) = &endpoint.proxy {
         builder = proxy::apply(config, builder, credentials)?;

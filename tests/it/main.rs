@@ -17,6 +17,7 @@ mod fan_out;
 mod formats;
 mod guest;
 mod headers;
+mod http2;
 mod isolation;
 mod lab;
 mod layers;

@@ -8,11 +8,13 @@ use super::SECOND;
 use crate::{
     config::{reader::Section, units},
     delivery::{
-        headers,
+        HttpVersion, headers,
         idempotency::{self, Format},
         sign::{self, Secret},
     },
 };
+
+const VERSION: &str = r#""1.1" or "2""#;
 
 const HEADER: &str = r#"a header name such as "Idempotency-Key""#;
 
@@ -34,6 +36,17 @@ pub(super) fn sign(endpoint: &Section<'_>) -> sign::Config {
         secrets: secrets.unwrap_or_default(),
         secret_files: files.unwrap_or_default(),
     }
+}
+
+pub(super) fn http_version(endpoint: &Section<'_>) -> HttpVersion {
+    let version = |text: &str| match text {
+        "1.1" => Ok(HttpVersion::Http1),
+        "2" => Ok(HttpVersion::Http2),
+        _ => Err(format!("{text:?} is neither \"1.1\" nor \"2\"")),
+    };
+    endpoint
+        .optional("http_version", VERSION, version)
+        .unwrap_or_default()
 }
 
 pub(super) fn idempotency(endpoint: &Section<'_>) -> idempotency::Config {

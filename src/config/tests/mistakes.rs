@@ -53,7 +53,7 @@ to = ["a",
         "line 5, relay.batch: must be from 1 to 1000, found 2000",
         "line 6, relay.memory: must be at least 1MiB, found 4",
         "line 8, histroy: unknown key; did you mean history?",
-        "line 10, defaults.name: unknown key; known here: basic, batch, bearer_file, breaker, burst, ca_file, client_cert_file, client_key_file, concurrency, connect_timeout, format, guard, gzip_above, header_files, headers, idempotency, max_in_flight, method, oauth2, proxy, proxy_auth_file, rate, retry, sign, source, statuses, timeout",
+        "line 10, defaults.name: unknown key; known here: basic, batch, bearer_file, breaker, burst, ca_file, client_cert_file, client_key_file, concurrency, connect_timeout, format, guard, gzip_above, header_files, headers, http_version, idempotency, max_in_flight, method, oauth2, proxy, proxy_auth_file, rate, retry, sign, source, statuses, timeout",
         r#"line 11, defaults.retry.cap: expected a duration such as "200ms", "15s" or "1h30m", found "0.5s""#,
         r#"line 14, endpoints[0].name: must be 1 to 63 of a-z, 0-9, _ and -, found "Billing""#,
         r#"line 15, endpoints[0].url: must be http or https, found "ftp""#,
@@ -97,6 +97,8 @@ defaults.connect_timeout = "11s" => must not be longer than timeout, which is 10
 defaults.connect_timeout = "2h" ; defaults.timeout = "x" => line 2, defaults.timeout: expected a duration
 defaults.retry.base = "2h" => defaults.retry.base: the first delay (base = 2h) is longer than any may be (cap = 1h)
 defaults.retry.base = "2s" ; defaults.retry.cap = "1s" => line 2, defaults.retry.cap: the first delay (base = 2s)
+defaults.http_version = "3" => line 1, defaults.http_version: "3" is neither "1.1" nor "2"
+defaults.http_version = 2 => expected "1.1" or "2", found the number 2
 defaults.retry = 5 => line 1, defaults.retry: expected a table, found the number 5
 defaults.retry.factor = nan => must be from 1 to 100, found nan
 defaults.retry.factor = inf => must be from 1 to 100, found inf

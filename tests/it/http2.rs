@@ -1,0 +1,91 @@
+//! A receiver that speaks HTTP/2 from the first byte, without TLS.
+use std::{
+    convert::Infallible,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full};
+use hyper::{Request, Response, Version, body::Incoming, server::conn::http2, service::service_fn};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use outbox_relay::delivery::{Endpoint, HttpVersion};
+use tokio::{net::TcpListener, task::JoinSet};
+
+use crate::support::{
+    database,
+    relay::{endpoint, relay, start},
+    rows::{SOON, all_settled, assert_nothing_left, count, insert},
+};
+
+#[derive(Default)]
+struct Seen {
+    connections: AtomicUsize,
+    /// Version and body of each request.
+    requests: Mutex<Vec<(Version, Bytes)>>,
+}
+
+/// Answers 204 to everything until it is dropped; returns its port.
+async fn receiver(seen: Arc<Seen>) -> (u16, JoinSet<()>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        let mut connections = JoinSet::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            seen.connections.fetch_add(1, Ordering::SeqCst);
+            let seen = Arc::clone(&seen);
+            let answer = service_fn(move |request: Request<Incoming>| {
+                let seen = Arc::clone(&seen);
+                async move {
+                    let version = request.version();
+                    let body = request.into_body().collect().await.unwrap().to_bytes();
+                    seen.requests.lock().unwrap().push((version, body));
+                    let mut response = Response::new(Full::<Bytes>::default());
+                    *response.status_mut() = hyper::StatusCode::NO_CONTENT;
+                    Ok::<_, Infallible>(response)
+                }
+            });
+            connections.spawn(async move {
+                let served = http2::Builder::new(TokioExecutor::new());
+                served
+                    .serve_connection(TokioIo::new(stream), answer)
+                    .await
+                    .ok();
+            });
+        }
+    });
+    (port, tasks)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_prior_knowledge_all_requests_share_a_connection() {
+    let database = database().await;
+    let client = database.connect().await;
+    let seen = Arc::new(Seen::default());
+    let (port, _tasks) = receiver(Arc::clone(&seen)).await;
+    let endpoint = Endpoint {
+        http_version: HttpVersion::Http2,
+        ..endpoint("shop", &format!("http://127.0.0.1:{port}/"))
+    };
+    let relay = start(relay(&database.url, endpoint));
+    insert(&client, "t", 300).await;
+    all_settled(&client, SOON).await;
+    relay.stop().await;
+    let requests = std::mem::take(&mut *seen.requests.lock().unwrap());
+    assert_eq!(requests.len(), 300);
+    assert!(
+        requests
+            .iter()
+            .all(|(version, _)| *version == Version::HTTP_2)
+    );
+    assert!(requests.iter().all(|(_, body)| body.starts_with(b"{\"n\"")));
+    assert_eq!(seen.connections.load(Ordering::SeqCst), 1);
+    assert_eq!(
+        count(&client, "attempts where outcome = 'success'").await,
+        300
+    );
+    assert_nothing_left(&client).await;
+}
