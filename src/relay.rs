@@ -12,6 +12,7 @@
 //! Reload: a new [`Plan`] is taken over between two turns, under the same registration and leases (`session/reload.rs`).
 
 mod bearing;
+mod crash;
 mod destination;
 mod doorbell;
 mod lanes;

@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use self::{bell::Ear, expire::Round, put_off::PutOff};
 use super::{
     Error, Plan, Summary,
+    crash::{self, Point},
     destination::{Bound, Desk, Destinations, Finished},
     doorbell::Doorbell,
     lanes::{Lanes, Start},
@@ -140,6 +141,7 @@ impl<'a> Session<'a> {
             .store
             .register(&config.name, &plan.digest, config.lease)
             .await?;
+        crash::point(Point::Registered);
         tracing::info!(relay = %me.relay, name = config.name, endpoints = names.len(), "registered");
 
         let total = Arc::new(Semaphore::new(config.concurrency));
@@ -305,6 +307,7 @@ impl<'a> Session<'a> {
             open_keys: &open_keys,
             shared,
         };
+        crash::point(Point::Claim);
         let mut claimed = match self.stage.store.claim(&self.me, &claim).await {
             Ok(claimed) => claimed,
             Err(error) => {
@@ -314,6 +317,7 @@ impl<'a> Session<'a> {
                 return Ok(());
             }
         };
+        crash::point(Point::Claimed);
         self.succeeded();
         let now = Instant::now();
         let jitter = self.stage.rng.random();
@@ -400,6 +404,7 @@ impl<'a> Session<'a> {
                 &self.desk,
                 &mut self.tasks,
             );
+            crash::point(Point::Started);
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ mod delivery;
 mod doorbell;
 mod expire;
 mod fan_out;
+mod faults;
 mod formats;
 mod guest;
 mod headers;

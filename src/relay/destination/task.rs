@@ -17,7 +17,10 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     delivery::{Client, Endpoint},
     message::{Class, Delivery, Outcome},
-    relay::renewal::Lifeline,
+    relay::{
+        crash::{self, Point},
+        renewal::Lifeline,
+    },
     retry::{self, Action},
 };
 
@@ -132,6 +135,7 @@ impl Way {
                 () = cut.as_mut() => return ControlFlow::Break(()),
                 outcome = self.client.attempt(&report.delivery) => outcome,
             };
+            crash::point(Point::Answered);
             let delivered = report.policy.retry.action(&outcome) == Action::Success;
             report.outcome = Some(outcome);
             ticket.report(false);

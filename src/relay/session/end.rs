@@ -3,7 +3,10 @@
 use tokio::time::Instant;
 
 use super::{Ended, Session};
-use crate::relay::doorbell::Order;
+use crate::relay::{
+    crash::{self, Point},
+    doorbell::Order,
+};
 
 impl Session<'_> {
     /// SIGTERM: what was not started is given back at once; what is in flight may finish within the grace period.
@@ -56,6 +59,7 @@ impl Session<'_> {
         self.settle_stuck().await;
         // Settling opens keys, too.
         self.ear.given_back = true;
+        crash::point(Point::Deregister);
         if let Err(error) = self.stage.store.deregister(self.me.relay).await {
             tracing::warn!(%error, "could not deregister: the other relays will take what is left after a lease time");
         }

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::Session;
 use crate::{
     message::Settlement,
+    relay::crash::{self, Point},
     store::{Error, Registration, Settle, SettleReport, Store},
 };
 
@@ -28,10 +29,12 @@ impl Beside {
     /// Settles one batch after the other, up to the first one that fails.
     pub(super) async fn run(mut self) -> Beside {
         while let Some((lane_endpoint, batch)) = self.batches.pop_front() {
+            crash::point(Point::Settle);
             let settled = self
                 .store
                 .settle(&self.me, &self.name, &lane_endpoint, &batch, self.archive)
                 .await;
+            crash::point(Point::Settled);
             let failed = settled.is_err();
             self.done.push((lane_endpoint, batch, settled));
             if failed {
@@ -115,11 +118,13 @@ impl Session<'_> {
         batch: &[Settle],
     ) -> Result<(), Error> {
         let name = &self.plan.config.name;
+        crash::point(Point::Settle);
         let report = self
             .stage
             .settles
             .settle(&self.me, name, lane_endpoint, batch, self.plan.archive)
             .await?;
+        crash::point(Point::Settled);
         self.succeeded();
         self.settled(batch, report).await;
         Ok(())

@@ -51,12 +51,24 @@ impl Directory {
 
     /// Starts `outbox-relay run` under this name.
     pub(crate) fn run(&self, config: &Path, database: &str, name: &str) -> Process {
+        self.run_until_crash(config, database, name, None)
+    }
+
+    /// The same; it ends itself at a point of its loop, if one is named. See `relay/crash.rs`.
+    pub(crate) fn run_until_crash(
+        &self,
+        config: &Path,
+        database: &str,
+        name: &str,
+        crash: Option<&str>,
+    ) -> Process {
         let log = self.0.join(format!("{name}.log"));
         let child = command(database)
             .arg("run")
             .arg("--config")
             .arg(config)
             .env("OUTBOX__RELAY__NAME", name)
+            .envs(crash.map(|point| ("OUTBOX_RELAY_CRASH", point)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log).unwrap())
@@ -64,6 +76,26 @@ impl Directory {
             .spawn()
             .unwrap();
         Process { child, log }
+    }
+}
+
+impl Directory {
+    /// All logs, one after the other.
+    pub(crate) fn logs(&self) -> String {
+        self.lines_with("").join("\n")
+    }
+
+    /// The lines of all logs that hold this word.
+    pub(crate) fn lines_with(&self, word: &str) -> Vec<String> {
+        let files = fs::read_dir(&self.0).unwrap();
+        let logs = files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap());
+        logs.flat_map(|log| {
+            log.lines()
+                .filter(|line| line.contains(word))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        })
+        .collect()
     }
 }
 
@@ -77,6 +109,14 @@ impl Process {
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = i32::try_from(self.child.id().unwrap()).unwrap();
         kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+    }
+
+    /// The same for one that may have ended.
+    pub(crate) fn try_signal(&self, signal: Signal) {
+        let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok());
+        if let Some(pid) = pid.and_then(Pid::from_raw) {
+            kill_process(pid, signal).ok();
+        }
     }
 
     /// What it ended with; panics if it doesn't end in time.

@@ -57,6 +57,10 @@ impl Proxy {
         }
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
     /// The URL of a database that goes through here.
     pub(crate) fn url(&self, url: &str) -> String {
         let mut url: reqwest::Url = url.parse().unwrap();
