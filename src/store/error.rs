@@ -37,15 +37,18 @@ pub enum Error {
 // === impl Error ===
 
 impl Error {
-    /// Whether the server refused what a row holds (as opposed to being away, busy or full): another row may pass. So does
-    /// a trigger that somebody added (`P0`).
+    /// Whether the server refused what a row holds, or what somebody's trigger thinks of it: another row may pass. Not so where the
+    /// server is away, busy, full or read-only, or the statement itself fits no schema (SQLSTATE classes, PostgreSQL's appendix A).
     pub fn is_data(&self) -> bool {
+        // 42501: no right to write a dead letter; what was delivered can be settled all the same.
+        const RIGHTS: &str = "42501";
+        const NOT_THE_ROW: [&str; 13] = [
+            "08", "0A", "25", "26", "28", "3D", "3F", "40", "42", "53", "55", "57", "58",
+        ];
         match self {
             Error::Statement {
                 state: Some(state), ..
-            } => ["22", "23", "54", "P0"]
-                .iter()
-                .any(|class| state.starts_with(class)),
+            } => state == RIGHTS || !NOT_THE_ROW.iter().any(|class| state.starts_with(class)),
             Error::Statement { state: None, .. }
             | Error::Config(_)
             | Error::Connect(_)

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::support::{
     eventually,
     relay::{routes, start, until_empty},
-    rows::{SOON, all_settled, assert_nothing_left, count, insert_one, one, outcomes},
+    rows::{SOON, all_settled, assert_nothing_left, count, insert, insert_one, one, outcomes},
     scene::Scene,
 };
 
@@ -184,38 +184,42 @@ async fn history_that_cannot_be_written_does_not_stop_delivery() {
 
 #[tokio::test]
 async fn a_dead_letter_that_cannot_be_written_is_kept_and_holds_up_no_other_message() {
-    let scene = Scene::new(|request| match &request.body[..] {
-        b"1" => Reply::status(422),
-        _ => Reply::status(200),
-    })
-    .await;
-    let trap = "create function trap() returns trigger language plpgsql as $$ begin raise exception 'not here'; end $$; \
-                create trigger trap before insert on outbox.dead_letters for each row execute function trap()";
-    scene.client.batch_execute(trap).await.unwrap();
-    let bad = insert_one(&scene.client, "payload", "'1'").await;
-    let relay = scene.start();
-    scene.receiver.wait_for(1, SOON).await.unwrap();
-    for _ in 0..50 {
-        insert_one(&scene.client, "payload", "'2'").await;
+    for code in ["raise_exception", "insufficient_privilege", "OX001"] {
+        let scene = Scene::new(|request| match &request.body[..] {
+            b"1" => Reply::status(422),
+            _ => Reply::status(200),
+        })
+        .await;
+        let trap = format!(
+            "create function trap() returns trigger language plpgsql as $$ begin raise exception 'not here' using errcode = '{code}'; end $$; \
+             create trigger trap before insert on outbox.dead_letters for each row execute function trap()"
+        );
+        scene.client.batch_execute(&trap).await.unwrap();
+        let bad = insert_one(&scene.client, "payload", "'1'").await;
+        let relay = scene.start();
+        scene.receiver.wait_for(1, SOON).await.unwrap();
+        for _ in 0..50 {
+            insert_one(&scene.client, "payload", "'2'").await;
+        }
+        eventually("the others are settled", SOON, async || {
+            count(&scene.client, "messages").await == 1
+        })
+        .await;
+        assert_eq!(
+            count(&scene.client, &format!("messages where id = '{bad}'")).await,
+            1
+        );
+        scene
+            .client
+            .batch_execute("drop function trap cascade")
+            .await
+            .unwrap();
+        all_settled(&scene.client, SOON).await;
+        relay.stop().await;
+        assert_eq!(scene.dead().await, ("rejected".into(), Some(422), 1));
+        assert_eq!(scene.receiver.count(), 51);
+        assert_nothing_left(&scene.client).await;
     }
-    eventually("the others are settled", SOON, async || {
-        count(&scene.client, "messages").await == 1
-    })
-    .await;
-    assert_eq!(
-        count(&scene.client, &format!("messages where id = '{bad}'")).await,
-        1
-    );
-    scene
-        .client
-        .batch_execute("drop function trap cascade")
-        .await
-        .unwrap();
-    all_settled(&scene.client, SOON).await;
-    relay.stop().await;
-    assert_eq!(scene.dead().await, ("rejected".into(), Some(422), 1));
-    assert_eq!(scene.receiver.count(), 51);
-    assert_nothing_left(&scene.client).await;
 }
 
 #[tokio::test]
@@ -235,4 +239,23 @@ async fn a_row_with_an_infinite_time_is_refused_or_stops_no_other_row() {
             relay.stop().await;
         }
     }
+}
+
+#[tokio::test]
+async fn a_timeout_counts_from_the_request_and_not_from_the_claim() {
+    let scene = Scene::new(|_| Reply::status(200).after(Duration::from_millis(100))).await;
+    let mut relay = scene.relay();
+    relay.endpoints[0].concurrency = 1;
+    relay.endpoints[0].timeout = Duration::from_secs(1);
+    // Claimed together; the last one waits for two seconds.
+    insert(&scene.client, "t", 20).await;
+    let relay = start(relay);
+    all_settled(&scene.client, SOON).await;
+    relay.stop().await;
+    assert_eq!(
+        count(&scene.client, "attempts where outcome = 'success'").await,
+        20
+    );
+    assert_eq!(scene.receiver.count(), 20);
+    assert_nothing_left(&scene.client).await;
 }
