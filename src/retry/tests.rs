@@ -164,6 +164,19 @@ fn being_put_off_uses_no_attempt_up_to_a_limit() {
 }
 
 #[test]
+fn forty_attempts_are_possible() {
+    let policy = Policy {
+        max_attempts: 41,
+        ..Policy::default()
+    };
+    let settle = |made| policy.settle(&delivery(made), &outcome(Class::Timeout), &mut rng(1));
+    assert_eq!(
+        [38, 39, 40].map(|made| settle(made).as_str()),
+        ["retry", "retry", "dead"]
+    );
+}
+
+#[test]
 fn age_and_expiry_end_it_after_a_failure_only() {
     let mut old = delivery(3);
     old.age = Policy::default().max_age;

@@ -32,6 +32,8 @@ async fn five_thousand_rows_of_one_transaction_are_all_delivered() {
     let seen: HashSet<u64> = numbers(&receiver).into_iter().collect();
     assert_eq!(seen, (1..=5_000).collect());
     assert_eq!(receiver.count(), 5_000);
+    // Each slot has a connection, and none is made twice.
+    assert!(receiver.connections() <= 16, "{}", receiver.connections());
     assert_nothing_left(&client).await;
 }
 

@@ -4,7 +4,10 @@ use std::{
     time::Duration,
 };
 
-use outbox_relay::lab::receiver::{Options, Receiver, Reply};
+use outbox_relay::{
+    lab::receiver::{Options, Receiver, Reply},
+    retry::Backoff,
+};
 use rustix::process::Signal;
 use tokio_postgres::Client;
 use uuid::Uuid;
@@ -316,4 +319,34 @@ async fn a_shutdown_makes_no_dead_letter_of_a_message_on_its_last_attempt() {
     relay.stop().await;
     assert_eq!(count(&scene.client, "dead_letters").await, 0);
     assert_eq!(count(&scene.client, "messages where attempts = 1").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn several_relays_do_not_try_a_failing_message_more_often_than_one() {
+    let database = database().await;
+    let client = database.connect().await;
+    let receiver = Receiver::start(|_| Reply::status(503)).unwrap();
+    let delay = Duration::from_millis(300);
+    let relays: Vec<Running> = (1..=4)
+        .map(|number| {
+            let mut shop = endpoint("shop", &receiver.url("/"));
+            shop.retry.max_attempts = 5;
+            shop.retry.backoff = Backoff::Full {
+                base: delay,
+                factor: 1.0,
+                cap: delay,
+            };
+            let mut relay = relay(&database.url, shop);
+            relay.config.name = format!("relay-{number}");
+            start(relay)
+        })
+        .collect();
+    let id = insert_one(&client, "payload", "'1'").await;
+    all_settled(&client, SOON).await;
+    assert_eq!(stop_all(relays).await, 0);
+    assert_eq!(receiver.count(), 5);
+    assert_eq!(outcomes(&client, id).await, ["unavailable"; 5]);
+    let attempts = "select count(distinct attempt) from outbox.attempts";
+    assert_eq!(one::<i64>(&client, attempts).await, 5);
+    assert_nothing_left(&client).await;
 }
