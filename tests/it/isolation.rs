@@ -111,7 +111,8 @@ async fn a_claim_never_holds_more_than_its_relay_can_start_soon() {
     })
     .await;
     // What has finished and is not yet settled counts here, and no longer for the slots.
-    assert!(most <= 64, "{most}");
+    // As many again can be on their way into the database, since that goes beside the next claim.
+    assert!(most <= 128, "{most}");
     assert!(scene.receiver.most_in_flight() <= 16);
     relay.stop().await;
 }
