@@ -35,7 +35,7 @@ CREATE OR REPLACE FUNCTION outbox.claim(
     OUT dry boolean, OUT next_due_in double precision, OUT left_keys text[], OUT others boolean, OUT breaker text, OUT endpoint_floor bigint
 )
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE

@@ -25,7 +25,7 @@ CREATE OR REPLACE FUNCTION outbox.expand(
     OUT dry boolean, OUT next_due_in double precision, OUT others boolean
 )
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
@@ -81,7 +81,7 @@ BEGIN
         WITH taken AS (
             DELETE FROM outbox.messages m
              WHERE m.id = ANY (v_ids) AND m.endpoint = ''
-               AND NOT EXISTS (SELECT FROM outbox.messages o WHERE o.id = m.id AND o.endpoint > '')
+               AND (SELECT true FROM outbox.messages o WHERE o.id = m.id AND o.endpoint > '' ORDER BY o.endpoint LIMIT 1) IS NULL
             RETURNING m.*, coalesce(m.sent_to = ANY (p_known), false) AS moves
         ), made AS (
             INSERT INTO outbox.messages (id, endpoint, seq, created_at, due_at, expires_at, attempts, lost, throttled,

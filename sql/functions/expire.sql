@@ -20,7 +20,7 @@ CREATE OR REPLACE FUNCTION outbox.expire(
     OUT dead integer, OUT keys text[], OUT history_error text
 )
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE

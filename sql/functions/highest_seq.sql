@@ -3,7 +3,7 @@
 -- again and break the order of keys.
 CREATE OR REPLACE FUNCTION outbox.highest_seq() RETURNS bigint
 LANGUAGE sql STABLE
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off SET jit = off
 AS $$
     WITH RECURSIVE lane (topic, endpoint, seq) AS (
         (SELECT m.topic, m.endpoint, m.seq

@@ -47,7 +47,8 @@ BEGIN
       FROM (SELECT o.key, o.n
               FROM unnest(p_open_keys) WITH ORDINALITY AS o (key, n)
              WHERE (SELECT true FROM outbox.messages m
-                     WHERE m.topic = p_topic AND m.endpoint = p_lane AND m.key = o.key LIMIT 1)
+                     WHERE m.topic = p_topic AND m.endpoint = p_lane AND m.key = o.key
+                     ORDER BY m.seq LIMIT 1)
              LIMIT p_limit) o;
     v_behind := CASE WHEN cardinality(v_open) >= p_limit THEN p_open_keys[v_asked + 1:] ELSE '{}' END;
     LOOP

@@ -12,7 +12,7 @@ CREATE OR REPLACE FUNCTION outbox.reap(
     OUT reaped boolean, OUT lost integer, OUT dead integer
 )
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE

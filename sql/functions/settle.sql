@@ -6,6 +6,8 @@
 -- array of the lease with this number AND this relay. History, archive, dead letters and held keys follow the ids that the
 -- statement returned. So a settle that is sent twice changes nothing.
 -- Locks: leases by number, then messages by id in one ordered statement, then held keys: the same order everywhere.
+-- Plans: rows are found by their ids, all at once, and joined to their verdicts by a hash. With a probe for each instead, a planner
+-- that takes the table for empty (analysed when it was) would as soon read all of it for each.
 -- Failure: history and archive must never fail a settle; where they do (a missing partition, a full disk) the settle is
 -- done without them and says so. A dead letter that can't be written fails the settle, and the row stays.
 --
@@ -25,7 +27,8 @@ CREATE OR REPLACE FUNCTION outbox.settle(
     OUT settled uuid[], OUT history_error text
 )
 LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_nestloop = off SET enable_hashjoin = on SET enable_mergejoin = off
+SET enable_sort = off
 SET plan_cache_mode = force_generic_plan SET jit = off
 AS $$
 DECLARE
@@ -72,8 +75,8 @@ BEGIN
         v_dead := ARRAY(
             SELECT m.id
               FROM unnest(p_id, v_ways, p_seq, p_generation) AS u (id, way, seq, generation)
-              JOIN outbox.messages m ON m.id = u.id AND m.endpoint = p_lane AND m.generation = u.generation AND m.seq = u.seq
-             WHERE u.way = 'bury'
+              JOIN outbox.messages m ON m.id = u.id AND m.generation = u.generation AND m.seq = u.seq
+             WHERE u.way = 'bury' AND m.id = ANY (p_id) AND m.endpoint = p_lane
         );
     END IF;
 
@@ -91,7 +94,7 @@ BEGIN
                                   p_error, p_response, p_duration, p_ago)
                            AS v (way, id, seq, generation, destination, attempt, outcome, status, error, response, duration, ago)
                      WHERE v.way = 'remove'
-                       AND m.id = v.id AND m.endpoint = p_lane AND m.generation = v.generation AND m.seq = v.seq
+                       AND m.id = ANY (p_id) AND m.endpoint = p_lane AND m.id = v.id AND m.generation = v.generation AND m.seq = v.seq
                     RETURNING m.*, v.destination, v.attempt, v.outcome, v.status, v.error, v.response, v.duration, v.ago
                 ), archived AS (
                     INSERT INTO outbox.delivered (delivered_at, created_at, id, seq, attempts, lost, generation, size,
@@ -127,7 +130,7 @@ BEGIN
                            AS v (way, id, seq, generation, settlement, delay, destination, attempt, outcome,
                                  status, error, response, duration, ago)
                      WHERE v.way = 'keep'
-                       AND m.id = v.id AND m.endpoint = p_lane AND m.generation = v.generation AND m.seq = v.seq
+                       AND m.id = ANY (p_id) AND m.endpoint = p_lane AND m.id = v.id AND m.generation = v.generation AND m.seq = v.seq
                     RETURNING m.*, v.settlement, v.destination, v.attempt, v.outcome, v.status, v.error, v.response, v.duration,
                               v.ago
                 ), buried AS MATERIALIZED (

@@ -72,30 +72,38 @@ async fn plans_hold_with_a_million_rows_in_backoff_and_none_ready() {
 const FRESH_AND_RETRIES: &str = "case when n % 2 = 0 then now() - interval '1 s' * (n % 1000) end";
 const BACKOFF: &str = "now() + interval '1 hour' + interval '1 ms' * n";
 
+/// A queue is nearly always empty, and its indexes have the size of its busiest hour.
+#[tokio::test]
+async fn plans_hold_in_a_table_that_was_full_and_empty_since() {
+    let outbox = Outbox::new().await;
+    outbox.run(QUIET).await;
+    fill(&outbox, 50_000, FRESH_AND_RETRIES).await;
+    for empty in [
+        "delete from outbox.messages",
+        "delete from outbox.leases",
+        "delete from outbox.held_keys",
+    ] {
+        outbox.run(empty).await;
+    }
+    outbox
+        .run("vacuum (truncate off, analyze) outbox.messages, outbox.leases, outbox.held_keys")
+        .await;
+    fill(&outbox, 20_000, FRESH_AND_RETRIES).await;
+    check(&outbox, "analysed while empty, after it was full").await;
+}
+
+/// What is analysed, and when, is what the test is about.
+const QUIET: &str = "alter table outbox.messages set (autovacuum_enabled = off);
+                     alter table outbox.leases set (autovacuum_enabled = off);
+                     alter table outbox.held_keys set (autovacuum_enabled = off);";
+
 async fn plans_hold(rows: i32, due: &str) {
     let outbox = Outbox::new().await;
-    // What is analysed, and when, is what the test is about.
+    outbox.run(QUIET).await;
     outbox
-        .run(
-            "alter table outbox.messages set (autovacuum_enabled = off);
-             alter table outbox.leases set (autovacuum_enabled = off);
-             analyze outbox.messages; analyze outbox.leases; analyze outbox.lanes;",
-        )
+        .run("analyze outbox.messages; analyze outbox.leases; analyze outbox.lanes")
         .await;
-    outbox
-        .run(&format!(
-            "set synchronous_commit = off;
-             insert into outbox.messages (topic, key, payload, due_at, attempts, expires_at)
-             select 't', 'k' || n % 100000, '{{\"n\": 1}}', {due}, n % 2, case when n % 3 = 0 then now() + interval '1 s' * (n % 7 - 5) end from generate_series(1, {rows}) n;
-             insert into outbox.messages (topic, due_at)
-             select 'other' || n % 50, case when n % 3 = 0 then now() end from generate_series(1, {rows} / 1000) n;
-             insert into outbox.held_keys (topic, lane_endpoint, key, endpoint, id, seq)
-             select 't', '', 'h' || n, 'e', gen_random_uuid(), 0 from generate_series(1, {rows} / 10) n;
-             insert into outbox.lanes (topic) select 'other' || n from generate_series(1, {rows} / 1000) n;
-             insert into outbox.leases (relay, topic, lane_endpoint, endpoint, ids, keys)
-             select gen_random_uuid(), 'other' || n % 50, '', 'e', array[gen_random_uuid()], '{{}}' from generate_series(1, {rows} / 500) n;",
-        ))
-        .await;
+    fill(&outbox, rows, due).await;
     check(&outbox, "analysed while empty").await;
     outbox
         .run(
@@ -114,6 +122,23 @@ async fn plans_hold(rows: i32, due: &str) {
             .await;
         check(&outbox, "some are due").await;
     }
+}
+
+async fn fill(outbox: &Outbox, rows: i32, due: &str) {
+    outbox
+        .run(&format!(
+            "set synchronous_commit = off;
+             insert into outbox.messages (topic, key, payload, due_at, attempts, expires_at)
+             select 't', 'k' || n % 100000, '{{\"n\": 1}}', {due}, n % 2, case when n % 3 = 0 then now() + interval '1 s' * (n % 7 - 5) end from generate_series(1, {rows}) n;
+             insert into outbox.messages (topic, due_at)
+             select 'other' || n % 50, case when n % 3 = 0 then now() end from generate_series(1, {rows} / 1000) n;
+             insert into outbox.held_keys (topic, lane_endpoint, key, endpoint, id, seq)
+             select 't', '', 'h' || n, 'e', gen_random_uuid(), 0 from generate_series(1, {rows} / 10) n;
+             insert into outbox.lanes (topic) select 'other' || n from generate_series(1, {rows} / 1000) n on conflict do nothing;
+             insert into outbox.leases (relay, topic, lane_endpoint, endpoint, ids, keys)
+             select gen_random_uuid(), 'other' || n % 50, '', 'e', array[gen_random_uuid()], '{{}}' from generate_series(1, {rows} / 500) n;",
+        ))
+        .await;
 }
 
 /// A session whose plans can be seen.
@@ -363,7 +388,7 @@ async fn settle(session: &Session, relay: Uuid, lease: i64, ids: &[Uuid]) {
     let count = ids.len();
     let rows = session
         .client
-        .query("select m.seq from unnest($1::uuid[]) with ordinality i (id, n) join outbox.messages m on m.id = i.id order by i.n", &[&ids])
+        .query("select (select m.seq from outbox.messages m where m.id = i.id and m.endpoint = '' order by m.id limit 1) from unnest($1::uuid[]) with ordinality i (id, n) order by i.n", &[&ids])
         .await
         .unwrap();
     let seqs: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
@@ -405,7 +430,8 @@ fn inspect(node: &Value, faults: &mut Vec<String>) {
     let kind = node["Node Type"].as_str().unwrap();
     let relation = node["Relation Name"].as_str().unwrap_or_default();
     let number = |name: &str| node[name].as_f64().unwrap_or(0.0);
-    if ["Hash Join", "Merge Join"].contains(&kind) || kind.starts_with("Bitmap") {
+    // A hash join is good where both sides are bounded: what they read is counted below.
+    if kind == "Merge Join" || kind.starts_with("Bitmap") {
         faults.push(format!("{kind} {relation}"));
     }
     if LARGE.contains(&relation) && kind.ends_with("Scan") {
