@@ -83,7 +83,8 @@ pub(crate) async fn idle(lab: &mut Lab<'_>) -> Result<(), Failure> {
         for number in 0..relays {
             running.push(lab.simple_relay(&database, &format!("idle-{number}"), "/")?);
         }
-        sleep(Duration::from_secs(2)).await;
+        // What comes with a start is over, and told to the statistics.
+        sleep(Duration::from_secs(6)).await;
         let own = |running: &[Process]| {
             running
                 .iter()

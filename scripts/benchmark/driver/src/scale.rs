@@ -162,7 +162,7 @@ async fn discover(lab: &mut Lab<'_>) -> Result<(), Failure> {
         for _ in 0..7 {
             database.run(BEGIN).await?;
             let started = Instant::now();
-            let found = database.client.query(DISCOVER, &[]).await?.len();
+            let found = database.client.query(DISCOVER, &[&false]).await?.len();
             times.push(started.elapsed().as_secs_f64() * 1e3);
             database.run("COMMIT").await?;
             if i64::try_from(found)? != lanes {
@@ -180,13 +180,34 @@ async fn discover(lab: &mut Lab<'_>) -> Result<(), Failure> {
 
 /// p7: as many messages again and again through a table that no vacuum can clean, because a transaction is open.
 pub(crate) async fn pinned(lab: &mut Lab<'_>) -> Result<(), Failure> {
+    for (name, order, rate, claim) in [
+        ("no order", "", "p7_loose_rate", "p7_loose_claim"),
+        ("in order", "order = \"key\"\n", "p7_rate", "p7_claim"),
+    ] {
+        let [unpinned, pinned] = pin(lab, name, order).await?;
+        lab.report.row(format!(
+            "\nxmin pinned, {name}: {:.0}/s and {:.2} ms a claim; not pinned: {:.0}/s and {:.2} ms",
+            pinned.1, pinned.0, unpinned.1, unpinned.0
+        ));
+        lab.report.figure(claim, pinned.0 / unpinned.0);
+        lab.report.figure(rate, pinned.1 / unpinned.1);
+    }
+    if lab.options.quick {
+        lab.report
+            .note("p7 was measured after fewer messages than its target is for (--quick)");
+    }
+    Ok(())
+}
+
+/// Milliseconds of a claim and messages in a second, without and with an old snapshot.
+async fn pin(lab: &mut Lab<'_>, what: &str, order: &str) -> Result<[(f64, f64); 2], Failure> {
     let aged: u64 = lab.scale(6_000, 500_000);
     let end = End {
         messages: lab.scale(2_000, 20_000),
         after: Duration::from_secs(60),
     };
     let config = format!(
-        "{}order = \"key\"\n",
+        "{}{order}",
         lab.endpoint("sink", "/fail/15", "bench.**")
             .replace("[[routes]]", "rate = \"1000000/s\"\n[[routes]]")
     );
@@ -234,31 +255,16 @@ pub(crate) async fn pinned(lab: &mut Lab<'_>) -> Result<(), Failure> {
             let pinned = snapshot.is_some();
             lab.report.line(
                 "pinned",
-                &json!({"pinned": pinned, "aged": aged, "round": number, "claim_ms": round(time), "rate": round(rate)}),
+                &json!({"order": what, "pinned": pinned, "aged": aged, "round": number, "claim_ms": round(time), "rate": round(rate)}),
             );
             times.push(time);
             rates.push(rate);
         }
     }
-    let [unpinned, pinned] = &found;
-    lab.report.row(format!(
-        "\nxmin pinned for {aged} messages: {:.0}/s and {:.2} ms a claim; not pinned: {:.0}/s and {:.2} ms",
-        median(&pinned.1),
-        median(&pinned.0),
-        median(&unpinned.1),
-        median(&unpinned.0)
-    ));
-    lab.report
-        .figure("p7_claim", median(&pinned.0) / median(&unpinned.0));
-    lab.report
-        .figure("p7_rate", median(&pinned.1) / median(&unpinned.1));
-    if lab.options.quick {
-        lab.report
-            .note("p7 was measured after fewer messages than its target is for (--quick)");
-    }
     drop(databases);
     lab.server.drop_database("b_pinned").await?;
-    lab.server.drop_database("b_unpinned").await
+    lab.server.drop_database("b_unpinned").await?;
+    Ok(found.map(|(times, rates)| (median(&times), median(&rates))))
 }
 
 /// Puts messages in, lets a fresh relay empty the lane, and says how many milliseconds a claim took, and its rate.
