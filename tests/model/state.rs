@@ -224,6 +224,25 @@ pub(crate) enum Action {
     Replay(usize),
 }
 
+impl Request {
+    /// For a message that a relay has.
+    pub(crate) fn of(relay: usize, life: u8, held: Held) -> Request {
+        let Held {
+            lease,
+            id,
+            generation,
+            ..
+        } = held;
+        Request {
+            relay,
+            life,
+            lease,
+            id,
+            generation,
+        }
+    }
+}
+
 impl State {
     pub(crate) fn lease_of(&self, id: usize) -> Option<&Lease> {
         self.leases.iter().find(|lease| lease.ids.contains(&id))
@@ -245,19 +264,7 @@ impl State {
 
     pub(crate) fn request_is_under_way(&self, relay: usize, held: Held) -> bool {
         let life = self.relays[relay].life;
-        let Held {
-            lease,
-            id,
-            generation,
-            ..
-        } = held;
-        self.requests.contains(&Request {
-            relay,
-            life,
-            lease,
-            id,
-            generation,
-        })
+        self.requests.contains(&Request::of(relay, life, held))
     }
 
     /// What a claim may take: the earliest pending row of the key, and what follows.

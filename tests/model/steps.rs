@@ -94,13 +94,7 @@ pub(crate) fn step(rules: &Rules, last: &State, action: Action) -> Option<State>
             let one = &mut state.relays[relay];
             let it = &mut one.held[held];
             it.stage = Stage::Sent;
-            let request = Request {
-                relay,
-                life: one.life,
-                lease: it.lease,
-                id: it.id,
-                generation: it.generation,
-            };
+            let request = Request::of(relay, one.life, *it);
             let leased = last.lease_of(request.id).is_some_and(|lease| {
                 (lease.number, lease.relay, lease.life)
                     == (request.lease, request.relay, request.life)
@@ -142,13 +136,7 @@ pub(crate) fn step(rules: &Rules, last: &State, action: Action) -> Option<State>
             fault(&mut state, under_way && !last.relays[relay].late);
             let one = &mut state.relays[relay];
             let it = one.held[held];
-            let request = Request {
-                relay,
-                life: one.life,
-                lease: it.lease,
-                id: it.id,
-                generation: it.generation,
-            };
+            let request = Request::of(relay, one.life, it);
             answered(rules, one, request, Stage::Failed);
         }
         Action::Settle { relay, held } => {
