@@ -175,7 +175,9 @@ async fn live(
     let mut rng =
         StdRng::try_from_rng(&mut SysRng).map_err(|error| Error::Random(error.to_string()))?;
     let mut unrouted = BTreeSet::new();
-    store.check().await?;
+    for note in store.check().await? {
+        tracing::warn!("{note}");
+    }
     let mut started = false;
     loop {
         let stage = Stage {
@@ -216,7 +218,7 @@ async fn wait_for(store: &Store, stop: &CancellationToken) -> Result<bool, Error
     let mut wait = FIRST_WAIT;
     loop {
         match store.check().await {
-            Ok(()) => return Ok(!stop.is_cancelled()),
+            Ok(_) => return Ok(!stop.is_cancelled()),
             Err(error @ store::Error::Refused(_)) => return Err(error.into()),
             Err(error) => tracing::warn!(%error, "the database can't be used, trying again"),
         }

@@ -16,6 +16,7 @@ mod expand;
 mod expiry;
 mod identity;
 mod migrate;
+mod shape;
 mod statements;
 mod status;
 mod types;
@@ -35,6 +36,7 @@ pub use self::{
     expand::{Expand, Expanded},
     expiry::{Expired, Expiry, Place},
     migrate::{Migrated, SCHEMA_VERSION, script},
+    shape::Alterations,
     statements::STATEMENTS,
     status::{COUNTED, DeadStatus, EndpointStatus, LaneStatus, RelayStatus, Status},
     types::{

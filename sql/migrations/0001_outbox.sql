@@ -3,7 +3,8 @@
 -- Every name is written with its schema: the application's search_path is not ours. CHECK constraints that guard what an
 -- application inserts are named by the sentence that it reads when it breaks the rule.
 
-CREATE SCHEMA outbox;
+-- A DBA may have made it for an owner who may not; `migrate` refuses one with something in it.
+CREATE SCHEMA IF NOT EXISTS outbox;
 COMMENT ON SCHEMA outbox IS 'Transactional outbox: rows inserted into outbox.messages are delivered over HTTP by outbox-relay.';
 
 CREATE TABLE outbox.migrations (
@@ -290,11 +291,13 @@ CREATE TABLE outbox.meta (
     database_oid      oid NOT NULL,
     guard             text,
     doorbell          boolean,
+    functions         text,
     accepted_at       timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE  outbox.meta       IS 'Private. The identity of the database that this outbox belongs to: a copy of it must not deliver.';
 COMMENT ON COLUMN outbox.meta.database_oid IS 'Tells a dump that was restored under the same name on the same server.';
 COMMENT ON COLUMN outbox.meta.guard IS 'Where set, only relays whose config says the same word deliver: tells a physical clone from the original.';
 COMMENT ON COLUMN outbox.meta.doorbell IS 'Whether inserts may wake a relay; NULL = if the server allows no prepared transactions.';
+COMMENT ON COLUMN outbox.meta.functions IS 'outbox.functions_digest() of the last migration: where it says another word now, somebody altered a function by hand.';
 
 INSERT INTO outbox.migrations (version, name) VALUES (1, 'outbox');

@@ -110,11 +110,14 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
         );
     }
     let store = Store::new(&config.database)?;
-    store.check().await?;
+    let notes = store.check().await?;
     say!(
         "\ndatabase: reachable, schema version {}",
         store::SCHEMA_VERSION
     );
+    for note in notes {
+        say!("  warning: {note}");
+    }
     check_doorbell(config, &store).await
 }
 

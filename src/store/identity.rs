@@ -8,9 +8,10 @@ use tokio_postgres::types::Type;
 use super::{Error, SCHEMA_VERSION, Store, sql};
 
 impl Store {
-    /// Refuses a database without an outbox, with one of another version, a copy, a clone with another guard word, and one
-    /// whose sequence fell behind. Each text says what to do.
-    pub async fn check(&self) -> Result<(), Error> {
+    /// Refuses a database without an outbox, with one of another version or one that was altered by hand, a copy, a clone with
+    /// another guard word, and one whose sequence fell behind. Each text says what to do. Of a database that can be
+    /// delivered from it returns what should be known.
+    pub async fn check(&self) -> Result<Vec<String>, Error> {
         match self.version().await? {
             None => {
                 return Err(Error::Refused(
@@ -25,6 +26,7 @@ impl Store {
             }
             Some(_) => {}
         }
+        let notes = self.check_shape().await?;
         let row = self.call(sql::IDENTITY, &[]).await?.pop().ok_or_else(|| {
             Error::Refused("outbox.meta is empty: run `outbox-relay migrate`".into())
         })?;
@@ -81,14 +83,20 @@ impl Store {
                  `SELECT setval('outbox.messages_seq_seq', {highest})`, or `outbox-relay migrate --accept-copy`"
             )));
         }
-        Ok(())
+        Ok(notes)
     }
 
-    /// The newest migration that the database has; `None` without an outbox.
+    /// The newest migration that the database has; `None` without an outbox. Refuses a schema `outbox` of somebody else's.
     pub async fn version(&self) -> Result<Option<i32>, Error> {
-        let present: bool = self.one(sql::PRESENT, &[]).await?.get("present");
-        if !present {
-            return Ok(None);
+        let row = self.one(sql::PRESENT, &[]).await?;
+        if !row.get::<_, bool>("present") {
+            let Some(strange) = row.get::<_, Option<String>>("strange") else {
+                return Ok(None);
+            };
+            return Err(Error::Refused(format!(
+                "this database has a schema outbox that is not outbox-relay's: it has outbox.{strange}, and no \
+                 outbox.migrations with a column version. Rename it, or use another database"
+            )));
         }
         Ok(Some(
             self.one(sql::VERSION, &[])

@@ -26,6 +26,7 @@ pub const SCHEMA_VERSION: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
 /// Functions replace their older selves, in this order: what is called stands before its caller.
 const FUNCTIONS: &[&str] = &[
     include_str!("../../sql/functions/system_identifier.sql"),
+    include_str!("../../sql/functions/functions_digest.sql"),
     include_str!("../../sql/functions/highest_seq.sql"),
     include_str!("../../sql/functions/ring.sql"),
     include_str!("../../sql/functions/arm.sql"),
@@ -53,6 +54,8 @@ const FUNCTIONS: &[&str] = &[
 const ROLES: &str = include_str!("../../sql/roles.sql");
 const GRANTS: &str = include_str!("../../sql/grants.sql");
 const META: &str = include_str!("../../sql/meta.sql");
+/// Writes down what the functions are, in their transaction.
+const SEAL: &str = include_str!("../../sql/seal.sql");
 const ACCEPT_COPY: &str = include_str!("../../sql/accept_copy.sql");
 /// Makes or removes the trigger that rings.
 const HANG_DOORBELL: &str = include_str!("../../sql/hang_doorbell.sql");
@@ -88,7 +91,7 @@ pub fn script(doorbell: Option<bool>) -> String {
     parts.push(ROLES);
     parts.extend(MIGRATIONS.iter().map(|migration| migration.text));
     parts.extend(FUNCTIONS);
-    parts.extend([GRANTS, META, PARTITIONS]);
+    parts.extend([META, SEAL, GRANTS, PARTITIONS]);
     parts.extend(doorbell.map(wanted));
     parts.push(HANG_DOORBELL);
     parts.join("\n")
@@ -107,9 +110,9 @@ impl Store {
             self.apply("migration", Some(migration.version), &[migration.text])
                 .await?;
         }
-        self.apply("functions", None, FUNCTIONS).await?;
-        self.apply("grants", None, &[GRANTS, META, PARTITIONS])
-            .await?;
+        let functions: Vec<&str> = FUNCTIONS.iter().copied().chain([META, SEAL]).collect();
+        self.apply("functions", None, &functions).await?;
+        self.apply("grants", None, &[GRANTS, PARTITIONS]).await?;
         self.apply("hang_doorbell", None, &[HANG_DOORBELL]).await?;
         if let Some(guard) = guard {
             self.set_guard(guard).await?;

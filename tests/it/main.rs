@@ -36,6 +36,7 @@ mod reload;
 mod rotation;
 mod routes;
 mod settle;
+mod shape;
 mod smoke;
 mod statements;
 mod support;

@@ -139,6 +139,37 @@ async fn the_script_for_a_person_makes_the_same_outbox() {
 }
 
 #[tokio::test]
+async fn a_schema_of_somebody_elses_is_named_and_left_alone() {
+    for (made, strange) in [
+        ("create table outbox.events (id int)", "events"),
+        ("create table outbox.migrations (id text)", "migrations"),
+        (
+            "create function outbox.f() returns int language sql as 'select 1'",
+            "f",
+        ),
+    ] {
+        let database = empty_database().await;
+        let client = database.connect().await;
+        let create = format!("create schema outbox; {made}");
+        client.batch_execute(&create).await.unwrap();
+        let store = database.store();
+        let says = said(&store).await;
+        let sentence = format!(
+            "this database has a schema outbox that is not outbox-relay's: it has outbox.{strange}, and no"
+        );
+        assert!(says.starts_with(&sentence), "{says}");
+        let error = store.migrate(None, false).await.unwrap_err();
+        assert_eq!(error.to_string(), says);
+    }
+    // One that is empty was made for this.
+    let database = empty_database().await;
+    let client = database.connect().await;
+    client.batch_execute("create schema outbox").await.unwrap();
+    database.store().migrate(None, false).await.unwrap();
+    assert_eq!(said(&database.store()).await, "");
+}
+
+#[tokio::test]
 async fn a_newer_database_is_left_alone() {
     let database = database().await;
     let client = database.connect().await;

@@ -1,0 +1,13 @@
+-- All functions of the outbox in one word: tells those of another release from those that somebody altered by hand, for
+-- `migrate` writes the word down (outbox.meta.functions). The same word on every supported server.
+CREATE OR REPLACE FUNCTION outbox.functions_digest()
+RETURNS text
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+SELECT md5(string_agg(concat_ws(' ', p.proname, pg_get_function_identity_arguments(p.oid), p.prosrc, p.prosecdef::text, p.proconfig::text),
+                      chr(10) ORDER BY p.proname COLLATE "C", pg_get_function_identity_arguments(p.oid) COLLATE "C"))
+  FROM pg_catalog.pg_proc p
+  JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+ WHERE n.nspname = 'outbox'
+$$;

@@ -1,0 +1,56 @@
+-- What the schema is made of, so that what was altered by hand can be named. Returns object, shape: one row for each table, column,
+-- constraint, index, function, trigger and rule of outbox, partitions apart (they come and go, and follow their parents). Valid on
+-- any database. Written so that every supported server says the same of the same migration, and of a dump of it that was restored:
+-- that has other parentheses, so runs of them and of blanks are one blank.
+SELECT o.object, o.shape
+  FROM pg_catalog.pg_namespace n
+ CROSS JOIN LATERAL (
+        SELECT 'table ' || c.relname AS object,
+               concat_ws(' ', CASE c.relkind WHEN 'p' THEN 'partitioned ' || pg_get_partkeydef(c.oid) WHEN 'r' THEN 'plain' ELSE c.relkind::text END,
+                         CASE c.relpersistence WHEN 'u' THEN 'unlogged' WHEN 'p' THEN 'logged' END,
+                         CASE WHEN c.relrowsecurity THEN 'with row security' END) AS shape
+          FROM pg_catalog.pg_class c
+         WHERE c.relnamespace = n.oid AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition
+         UNION ALL
+        SELECT 'column ' || c.relname || '.' || a.attname,
+               concat_ws(' ', format_type(a.atttypid, a.atttypmod), CASE WHEN a.attnotnull THEN 'NOT NULL' END,
+                         CASE a.attidentity WHEN 'a' THEN 'identity always' WHEN 'd' THEN 'identity by default' END,
+                         CASE WHEN a.attgenerated <> '' THEN 'generated' END,
+                         'default ' || pg_get_expr(d.adbin, d.adrelid))
+          FROM pg_catalog.pg_class c
+          JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+          LEFT JOIN pg_catalog.pg_attrdef d ON (d.adrelid, d.adnum) = (a.attrelid, a.attnum)
+         WHERE c.relnamespace = n.oid AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+         UNION ALL
+        -- Not those that say NOT NULL: the column does.
+        SELECT 'constraint ' || c.relname || ' "' || k.conname || '"',
+               regexp_replace(pg_get_constraintdef(k.oid), '[()\s]+', ' ', 'g')
+          FROM pg_catalog.pg_class c
+          JOIN pg_catalog.pg_constraint k ON k.conrelid = c.oid AND k.contype <> 'n'
+         WHERE c.relnamespace = n.oid AND NOT c.relispartition
+         UNION ALL
+        SELECT 'index ' || c.relname,
+               concat_ws(' ', regexp_replace(pg_get_indexdef(c.oid), '[()\s]+', ' ', 'g'), CASE WHEN NOT i.indisvalid THEN 'invalid' END)
+          FROM pg_catalog.pg_class c
+          JOIN pg_catalog.pg_index i ON i.indexrelid = c.oid
+         WHERE c.relnamespace = n.oid AND NOT c.relispartition
+         UNION ALL
+        SELECT 'function ' || p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')',
+               concat_ws(' ', md5(p.prosrc), pg_get_function_result(p.oid), p.provolatile::text,
+                         CASE WHEN p.prosecdef THEN 'security definer' END, p.proconfig::text)
+          FROM pg_catalog.pg_proc p
+         WHERE p.pronamespace = n.oid
+         UNION ALL
+        SELECT 'trigger ' || c.relname || '.' || t.tgname,
+               concat_ws(' ', regexp_replace(pg_get_triggerdef(t.oid), '[()\s]+', ' ', 'g'), CASE WHEN t.tgenabled = 'D' THEN 'disabled' END)
+          FROM pg_catalog.pg_class c
+          JOIN pg_catalog.pg_trigger t ON t.tgrelid = c.oid AND NOT t.tgisinternal
+         WHERE c.relnamespace = n.oid AND NOT c.relispartition
+         UNION ALL
+        SELECT 'rule ' || c.relname || '.' || r.rulename, 'rule'
+          FROM pg_catalog.pg_class c
+          JOIN pg_catalog.pg_rewrite r ON r.ev_class = c.oid
+         WHERE c.relnamespace = n.oid AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+       ) o
+ WHERE n.nspname = 'outbox'
+ ORDER BY o.object COLLATE "C"

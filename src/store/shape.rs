@@ -1,0 +1,220 @@
+//! Whether the schema is as the migrations made it: what was altered by hand is named at start, before it can lose or hide a row.
+//!
+//! `sql/shape.sql` describes what is there, `sql/shape.txt` what the migrations of this binary make; a test keeps the two in
+//! step on every server. Tables are the same for all releases of one schema version. Functions can be newer: those that
+//! the last migration wrote are fine, whoever ran it, and those that nobody's migration wrote are not.
+
+use std::{collections::BTreeMap, fmt};
+
+use super::{Error, Store, sql};
+
+/// Lines of object, tab, shape; ascending.
+const EXPECTED: &str = include_str!("../../sql/shape.txt");
+
+/// So many differences are named at once.
+const NAMED: usize = 5;
+
+/// What was altered since the last migration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Alterations {
+    /// What a relay can't work with, one phrase each.
+    pub broken: Vec<String>,
+    /// Functions that another release's migration wrote.
+    pub newer: Vec<String>,
+    /// What is there beside ours, and runs or decides when rows are written: triggers, rules, constraints, unique indexes.
+    pub foreign: Vec<String>,
+}
+
+/// What an object is and what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Difference<'a> {
+    Missing,
+    Changed { is: &'a str, should: &'a str },
+    Foreign { is: &'a str },
+}
+
+impl Store {
+    /// Compares the schema with what this binary's migrations make.
+    pub async fn alterations(&self) -> Result<Alterations, Error> {
+        let rows = self.call(sql::SHAPE, &[]).await?;
+        let found: BTreeMap<&str, &str> = rows
+            .iter()
+            .map(|row| (row.get("object"), row.get("shape")))
+            .collect();
+        let differences = compare(&expected(), &found);
+        let asked = ["column meta.functions", "function functions_digest()"];
+        let asks = asked.iter().any(|object| differences.contains_key(object));
+        let sealed = if differences.is_empty() || asks {
+            false
+        } else {
+            let row = self.call(sql::SEALED, &[]).await?.pop();
+            row.is_some_and(|row| row.get("sealed"))
+        };
+        Ok(judge(&differences, sealed))
+    }
+
+    /// Refuses a schema that was altered; returns what is to be said of one that can be worked with.
+    pub(super) async fn check_shape(&self) -> Result<Vec<String>, Error> {
+        let all = self.alterations().await?;
+        if !all.broken.is_empty() {
+            return Err(Error::Refused(format!(
+                "the schema was altered since it was migrated: {}. `outbox-relay migrate` restores functions; undo the rest by \
+                 hand, as `outbox-relay migrate --print` has it",
+                list(&all.broken)
+            )));
+        }
+        let mut notes = Vec::new();
+        if !all.newer.is_empty() {
+            notes.push(format!(
+                "the last migration was that of another release, which changed {}",
+                list(&all.newer)
+            ));
+        }
+        if !all.foreign.is_empty() {
+            notes.push(format!(
+                "not of the outbox, and they can refuse or change its rows: {}",
+                list(&all.foreign)
+            ));
+        }
+        Ok(notes)
+    }
+}
+
+fn expected() -> BTreeMap<&'static str, &'static str> {
+    EXPECTED
+        .lines()
+        .filter_map(|line| line.split_once('\t'))
+        .collect()
+}
+
+fn compare<'a>(
+    expected: &BTreeMap<&'a str, &'a str>,
+    found: &BTreeMap<&'a str, &'a str>,
+) -> BTreeMap<&'a str, Difference<'a>> {
+    let ours = expected.iter().filter_map(|(object, should)| {
+        let difference = match found.get(object) {
+            Some(is) if is == should => return None,
+            Some(is) => Difference::Changed { is, should },
+            // Its absence is a setting.
+            None if *object == "trigger messages.messages_ring" => return None,
+            None => Difference::Missing,
+        };
+        Some((*object, difference))
+    });
+    let theirs = found
+        .iter()
+        .filter(|(object, _)| !expected.contains_key(*object));
+    ours.chain(theirs.map(|(object, is)| (*object, Difference::Foreign { is })))
+        .collect()
+}
+
+fn judge(differences: &BTreeMap<&str, Difference<'_>>, sealed: bool) -> Alterations {
+    let mut all = Alterations::default();
+    for (object, difference) in differences {
+        let function = object.starts_with("function ");
+        match *difference {
+            Difference::Missing => all.broken.push(format!("{object} is missing")),
+            Difference::Changed { .. } if function && sealed => all.newer.push(name(object)),
+            Difference::Changed { .. } if function => {
+                all.broken.push(format!("{} is another one", name(object)));
+            }
+            Difference::Changed { is, should } => {
+                all.broken
+                    .push(format!("{object} is `{is}` and should be `{should}`"));
+            }
+            Difference::Foreign { is } if decides(object, is) => {
+                all.foreign.push(format!("{object} ({is})"));
+            }
+            Difference::Foreign { .. } => {}
+        }
+    }
+    all
+}
+
+/// Whether something of somebody else's can refuse, change or hide what is written.
+fn decides(object: &str, is: &str) -> bool {
+    ["trigger ", "rule ", "constraint "]
+        .iter()
+        .any(|kind| object.starts_with(kind))
+        || object.starts_with("index ") && is.starts_with("CREATE UNIQUE")
+        || object.starts_with("column ") && is.contains("NOT NULL") && !is.contains("default")
+}
+
+/// A function's name is enough: its parameters would fill the line.
+fn name(object: &str) -> String {
+    object.split('(').next().unwrap_or(object).to_owned()
+}
+
+fn list(phrases: &[String]) -> impl fmt::Display {
+    let mut text = phrases
+        .iter()
+        .take(NAMED)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join("; ");
+    if let Some(more) = phrases.len().checked_sub(NAMED).filter(|more| *more > 0) {
+        text.push_str(&format!("; and {more} more"));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(change: impl FnOnce(&mut BTreeMap<&str, &str>), sealed: bool) -> Alterations {
+        let mut found = expected();
+        change(&mut found);
+        judge(&compare(&expected(), &found), sealed)
+    }
+
+    #[test]
+    fn what_is_as_it_was_made_is_fine() {
+        assert!(expected().len() > 200);
+        assert_eq!(judged(|_| {}, false), Alterations::default());
+        // No trigger where inserts are to wake nobody; an index for somebody's own queries.
+        let all = judged(
+            |found| {
+                found.remove("trigger messages.messages_ring").unwrap();
+                found.insert(
+                    "index mine",
+                    "CREATE INDEX mine ON outbox.messages USING btree (created_at)",
+                );
+                found.insert("column messages.tenant", "text");
+            },
+            false,
+        );
+        assert_eq!(all, Alterations::default());
+    }
+
+    #[test]
+    fn functions_of_another_release_are_not_those_of_somebody() {
+        let function = *expected()
+            .keys()
+            .find(|object| object.starts_with("function settle("))
+            .unwrap();
+        for (sealed, newer, broken) in [
+            (true, vec!["function settle"], vec![]),
+            (false, vec![], vec!["function settle is another one"]),
+        ] {
+            let all = judged(
+                |found| assert!(found.insert(function, "x").is_some()),
+                sealed,
+            );
+            assert_eq!((all.newer, all.broken), (owned(&newer), owned(&broken)));
+        }
+        let all = judged(|found| assert!(found.remove(function).is_some()), true);
+        assert_eq!(all.broken, [format!("{function} is missing")]);
+    }
+
+    fn owned(phrases: &[&str]) -> Vec<String> {
+        phrases.iter().map(|&phrase| phrase.to_owned()).collect()
+    }
+
+    #[test]
+    fn a_long_list_is_cut() {
+        let phrases: Vec<String> = (1..=7).map(|n| n.to_string()).collect();
+        assert_eq!(list(&phrases).to_string(), "1; 2; 3; 4; 5; and 2 more");
+        assert_eq!(list(&phrases[..5]).to_string(), "1; 2; 3; 4; 5");
+    }
+}

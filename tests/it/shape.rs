@@ -1,0 +1,173 @@
+//! A schema that was altered by hand is named at start, and nothing is delivered from it.
+
+use std::{fs, path::Path};
+
+use outbox_relay::store::Store;
+
+use crate::support::{Database, config, database};
+
+const SHAPE: &str = include_str!("../../sql/shape.sql");
+
+/// What the check says after a change; empty if it is content.
+async fn after(database: &Database, change: &str) -> String {
+    let client = database.connect().await;
+    client.batch_execute(change).await.unwrap();
+    let said = Store::new(&config(&database.url)).unwrap().check().await;
+    said.err().map_or(String::new(), |error| error.to_string())
+}
+
+#[tokio::test]
+async fn the_migrations_make_what_the_check_expects() {
+    let database = database().await;
+    let client = database.connect().await;
+    client
+        .batch_execute("set search_path = pg_catalog, pg_temp")
+        .await
+        .unwrap();
+    let rows = client.query(SHAPE, &[]).await.unwrap();
+    let lines: Vec<String> = rows
+        .iter()
+        .map(|row| format!("{}\t{}\n", row.get::<_, &str>(0), row.get::<_, &str>(1)))
+        .collect();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("sql/shape.txt");
+    if std::env::var_os("OUTBOX_WRITE_SHAPE").is_some() {
+        fs::write(&path, lines.concat()).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap();
+    let differs = lines
+        .iter()
+        .find(|line| !expected.contains(line.as_str()))
+        .map(|line| line.as_str());
+    assert!(
+        lines.concat() == expected,
+        "sql/shape.txt is not what the migrations make: OUTBOX_WRITE_SHAPE=1 scripts/test shape::the_migrations ({differs:?})"
+    );
+}
+
+#[tokio::test]
+async fn each_thing_that_is_missing_or_another_is_named() {
+    for (change, says) in [
+        (
+            "drop index outbox.messages_ready",
+            "index messages_ready is missing",
+        ),
+        (
+            "drop index outbox.messages_waiting;
+             create index messages_waiting on outbox.messages (topic, due_at) where due_at is not null",
+            "index messages_waiting is `CREATE INDEX messages_waiting ON outbox.messages USING btree topic, due_at WHERE due_at IS NOT NULL ` and should be `CREATE INDEX messages_waiting ON outbox.messages USING btree topic, endpoint, due_at, seq WHERE due_at IS NOT NULL `",
+        ),
+        (
+            "alter table outbox.dead_letters alter payload type jsonb",
+            "column dead_letters.payload is `jsonb` and should be `json`",
+        ),
+        (
+            "alter table outbox.held_keys drop column seq",
+            "column held_keys.seq is missing",
+        ),
+        (
+            "alter table outbox.messages drop constraint \"headers: at most 16 kB in all\"",
+            "constraint messages \"headers: at most 16 kB in all\" is missing",
+        ),
+        (
+            "alter table outbox.epoch set logged",
+            "table epoch is `plain logged` and should be `plain unlogged`",
+        ),
+        (
+            "alter table outbox.messages enable row level security",
+            "table messages is `plain logged with row security` and should be `plain logged`",
+        ),
+        (
+            "alter table outbox.messages disable trigger messages_ring",
+            "trigger messages.messages_ring is `",
+        ),
+        (
+            "create or replace function outbox.resume(p_endpoint text) returns boolean language sql as 'select true'",
+            "function resume is another one",
+        ),
+        (
+            "alter function outbox.maintain_partitions set search_path = public",
+            "function maintain_partitions is another one",
+        ),
+        (
+            "drop function outbox.functions_digest()",
+            "function functions_digest() is missing",
+        ),
+        (
+            "alter table outbox.meta drop column functions",
+            "column meta.functions is missing",
+        ),
+    ] {
+        let database = database().await;
+        let said = after(&database, change).await;
+        assert!(
+            said.starts_with("the schema was altered since it was migrated: ")
+                && said.contains(&format!(": {says}"))
+                && said.contains("`outbox-relay migrate`"),
+            "{change}: {said}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn functions_are_restored_by_a_migration() {
+    let database = database().await;
+    let change = "drop function outbox.resume(text);
+        create or replace function outbox.hang_up() returns boolean language sql as 'select true'";
+    let said = after(&database, change).await;
+    let both = "function hang_up is another one; function resume(p_endpoint text) is missing. ";
+    assert!(said.contains(both), "{said}");
+    let store = database.store();
+    store.migrate(None, false).await.unwrap();
+    assert_eq!(after(&database, "").await, "");
+}
+
+#[tokio::test]
+async fn functions_that_another_release_migrated_are_none_that_were_altered() {
+    let database = database().await;
+    let change = "create or replace function outbox.resume(p_endpoint text) returns boolean language sql as 'select true';
+        update outbox.meta set functions = outbox.functions_digest()";
+    assert_eq!(after(&database, change).await, "");
+    let alterations = database.store().alterations().await.unwrap();
+    assert_eq!(alterations.newer, ["function resume"]);
+    assert!(alterations.broken.is_empty() && alterations.foreign.is_empty());
+}
+
+#[tokio::test]
+async fn what_others_added_stops_nothing_and_is_named_where_it_can_refuse_a_row() {
+    let database = database().await;
+    let change = "alter table outbox.messages add column tenant text;
+        create index mine on outbox.messages (created_at);
+        create unique index one_each on outbox.messages (topic, key);
+        create function public.look() returns trigger language plpgsql as 'begin return new; end';
+        create trigger look before insert on outbox.messages for each row execute function public.look()";
+    assert_eq!(after(&database, change).await, "");
+    let foreign = database.store().alterations().await.unwrap().foreign;
+    assert_eq!(foreign.len(), 2, "{foreign:?}");
+    assert!(foreign[0].starts_with("index one_each (CREATE UNIQUE INDEX"));
+    assert!(foreign[1].starts_with("trigger messages.look (CREATE TRIGGER"));
+}
+
+/// A dump has its conditions as the server prints them, and they come back with other parentheses.
+#[tokio::test]
+async fn a_dump_that_was_restored_is_the_same_schema() {
+    let database = database().await;
+    let again = "do $$
+        declare v record;
+        begin
+            for v in select c.conname, c.conrelid::regclass as t, pg_get_constraintdef(c.oid) as def
+                       from pg_constraint c
+                      where c.connamespace = 'outbox'::regnamespace and c.contype = 'c'
+            loop
+                execute format('alter table %s drop constraint %I', v.t, v.conname);
+                execute format('alter table %s add constraint %I %s', v.t, v.conname, v.def);
+            end loop;
+        end $$";
+    let client = database.connect().await;
+    let definitions =
+        "select md5(string_agg(pg_get_constraintdef(oid), ',' order by conname)) from pg_constraint
+                        where connamespace = 'outbox'::regnamespace and contype = 'c'";
+    let before: String = client.query_one(definitions, &[]).await.unwrap().get(0);
+    assert_eq!(after(&database, again).await, "");
+    let now: String = client.query_one(definitions, &[]).await.unwrap().get(0);
+    assert_ne!(before, now, "the case that this is about");
+}
