@@ -13,11 +13,23 @@ use tokio_util::sync::CancellationToken;
 
 use self::reload::Reload;
 use crate::{
+    admin::{self, Door},
     config::{Config, Source},
     maintenance,
-    relay::{self, Error, Plan, Relay, Summary},
+    relay::{self, Plan, Relay, Summary, Vitals},
     store::{self, Store},
 };
+
+/// Why a relay does not run, or ran no further.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// It can't deliver.
+    #[error(transparent)]
+    Relay(#[from] relay::Error),
+    /// It can't be asked.
+    #[error(transparent)]
+    Admin(#[from] admin::Error),
+}
 
 /// Delivers until `shutdown` ends, and drains; with `until_empty`, until nothing is due. With a `source`, the one that the
 /// configuration was read from, what changes there is taken over.
@@ -29,12 +41,16 @@ pub async fn run(
 ) -> Result<Summary, Error> {
     // First of all: until somebody listens for SIGHUP, it kills.
     let hangup = source.as_ref().and_then(|_| reload::listen());
-    let store = Store::single(&config.database, store::PATIENCE)?;
-    let mut rng =
-        StdRng::try_from_rng(&mut SysRng).map_err(|error| Error::Random(error.to_string()))?;
+    let store = Store::single(&config.database, store::PATIENCE).map_err(relay::Error::from)?;
+    let mut rng = StdRng::try_from_rng(&mut SysRng)
+        .map_err(|error| relay::Error::Random(error.to_string()))?;
+    let vitals = Vitals::new();
+    let door = Door::open(&config.admin, &vitals).await?;
     let stop = CancellationToken::new();
     let database = config.database.clone();
-    let (plans, plan) = watch::channel(Arc::new(Plan::new(relay(&config), None)?));
+    let (plans, plan) = watch::channel(Arc::new(
+        Plan::new(relay(&config), None).map_err(relay::Error::from)?,
+    ));
     let (history, mut histories) = watch::channel(config.maintenance.clone());
     let reload = async {
         // Its senders stay until the end, whether anything is ever sent or not.
@@ -45,13 +61,19 @@ pub async fn run(
         }
     };
     let deliver = async {
-        let end = relay::serve(&database, until_empty, plan, shutdown).await;
+        let end = relay::serve(&database, until_empty, plan, &vitals, shutdown).await;
         stop.cancel();
         end
     };
     let maintain = maintenance::run(&store, &mut histories, &stop, &mut rng);
-    let (end, (), ()) = tokio::join!(deliver, maintain, reload);
-    end
+    let admit = async {
+        match door {
+            Some(door) => door.run(&stop).await,
+            None => stop.cancelled().await,
+        }
+    };
+    let (end, (), (), ()) = tokio::join!(deliver, maintain, reload, admit);
+    Ok(end?)
 }
 
 /// What the loop needs of a configuration.

@@ -269,6 +269,15 @@ impl Database {
 
 // === impl Failure ===
 
+impl From<app::Error> for Failure {
+    fn from(error: app::Error) -> Failure {
+        match error {
+            app::Error::Relay(error) => error.into(),
+            app::Error::Admin(error) => Failure::Other(error.to_string()),
+        }
+    }
+}
+
 impl Failure {
     fn code(&self) -> u8 {
         match self {

@@ -32,7 +32,7 @@ mod units;
 use std::{collections::BTreeMap, error::Error, fmt, fs, path::Path};
 
 pub use self::source::Source;
-use crate::{delivery, maintenance, relay, route::Routes, store};
+use crate::{admin, delivery, maintenance, relay, route::Routes, store};
 use reader::Reader;
 
 /// Everything that a relay runs by.
@@ -44,6 +44,8 @@ pub struct Config {
     pub relay: relay::Config,
     /// `[history]`.
     pub maintenance: maintenance::Config,
+    /// `[http]`.
+    pub admin: admin::Config,
     /// `[[endpoints]]`, in the order of the file; at least one.
     pub endpoints: Vec<delivery::Endpoint>,
     /// `[[routes]]`, each to one of the endpoints; at least one.
@@ -120,8 +122,10 @@ pub fn parse(
     let reader = Reader::new(text, env).map_err(problems)?;
     let root = reader.root();
     let database = tables::database(&reader, &root.section("database"));
-    let relay = tables::relay(&root.section("relay"), host);
+    let mut relay = tables::relay(&root.section("relay"), host);
     let maintenance = tables::history(&root.section("history"));
+    let (admin, max_due_age) = tables::http(&root.section("http"));
+    relay.max_due_age = max_due_age;
     let (endpoints, entries) = tables::endpoints(&root);
     let routes = tables::routes(&root, &entries);
     let digest = reader.finish().map_err(problems)?;
@@ -129,6 +133,7 @@ pub fn parse(
         database: database.expect("a database that is missing or wrong is a problem"),
         relay,
         maintenance,
+        admin,
         endpoints,
         routes,
         digest,

@@ -10,6 +10,7 @@
 //! - [`delivery`]: HTTP, one attempt to one outcome
 //! - [`relay`]: the loop that joins the two; the way of a row is in `relay/session.rs`
 //! - [`maintenance`]: partitions and retention
+//! - [`admin`]: what a relay answers over HTTP
 //! - [`config`]: one file and the environment into the types of all the above
 //! - [`app`]: the wiring of one run
 //! - [`cli`]: the commands
@@ -25,6 +26,8 @@ pub mod store;
 
 pub mod maintenance;
 pub mod relay;
+
+pub mod admin;
 
 pub mod app;
 pub mod config;

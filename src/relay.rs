@@ -19,6 +19,7 @@ mod lanes;
 mod plan;
 mod renewal;
 mod session;
+mod vitals;
 mod watch;
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
@@ -27,11 +28,17 @@ use rand::{
     SeedableRng,
     rngs::{StdRng, SysRng},
 };
-use tokio::{sync::watch as updates, time};
+use tokio::{
+    sync::watch as updates,
+    time::{self, Instant},
+};
 use tokio_util::sync::CancellationToken;
 
-pub use self::plan::Plan;
 use self::session::{Ended, Session, Stage};
+pub use self::{
+    plan::Plan,
+    vitals::{Check, Vitals},
+};
 use crate::{
     delivery::{ClientError, Endpoint},
     route::Routes,
@@ -60,6 +67,8 @@ pub struct Config {
     pub memory: usize,
     /// After SIGTERM: how long requests in flight may take to finish.
     pub grace: Duration,
+    /// Not ready is a relay while a message that it could deliver has been due for longer; `None` = it does not look.
+    pub max_due_age: Option<Duration>,
     /// A message is dead when relays died with it under their lease more often than this.
     pub max_lost: u32,
 }
@@ -118,7 +127,7 @@ pub async fn run(relay: Relay, shutdown: impl Future<Output = ()>) -> Result<Sum
     let (database, until_empty) = (relay.database.clone(), relay.until_empty);
     let plan = Plan::new(relay, None)?;
     let (_never_another, plans) = updates::channel(Arc::new(plan));
-    serve(&database, until_empty, plans, shutdown).await
+    serve(&database, until_empty, plans, &Vitals::new(), shutdown).await
 }
 
 /// Delivers until `shutdown` ends, then drains. A new plan is taken over as it comes.
@@ -129,12 +138,20 @@ pub async fn serve(
     database: &store::Config,
     until_empty: bool,
     mut plans: updates::Receiver<Arc<Plan>>,
+    vitals: &Vitals,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Summary, Error> {
     let stop = CancellationToken::new();
     let mut summary = Summary::default();
     let latest = plans.clone();
-    let mut life = Box::pin(live(database, until_empty, &mut plans, &stop, &mut summary));
+    let mut life = Box::pin(live(
+        database,
+        until_empty,
+        &mut plans,
+        vitals,
+        &stop,
+        &mut summary,
+    ));
     let end = tokio::select! {
         end = &mut life => Some(end),
         () = shutdown => None,
@@ -143,6 +160,7 @@ pub async fn serve(
         Some(end) => end,
         None => {
             stop.cancel();
+            vitals.stopping();
             let patience = latest.borrow().config.grace + LAST_WORDS;
             time::timeout(patience, &mut life).await.unwrap_or_else(|_| {
                 tracing::warn!(
@@ -162,6 +180,7 @@ async fn live(
     database: &store::Config,
     until_empty: bool,
     plans: &mut updates::Receiver<Arc<Plan>>,
+    vitals: &Vitals,
     stop: &CancellationToken,
     summary: &mut Summary,
 ) -> Result<(), Error> {
@@ -188,6 +207,7 @@ async fn live(
             rng: &mut rng,
             plans: &mut *plans,
             unrouted: &mut unrouted,
+            vitals,
             summary: &mut *summary,
             until_empty,
         };
@@ -207,21 +227,25 @@ async fn live(
             Err(error) => return Err(error),
         }
         // The database may be another one by now: a promoted replica, a restored copy.
-        if !wait_for(&store, stop).await? {
+        if !wait_for(&store, vitals, stop).await? {
             return Ok(());
         }
     }
 }
 
 /// Waits until the database can be used again; one that must not be used ends the relay. `false`: stopped.
-async fn wait_for(store: &Store, stop: &CancellationToken) -> Result<bool, Error> {
+async fn wait_for(store: &Store, vitals: &Vitals, stop: &CancellationToken) -> Result<bool, Error> {
     let mut wait = FIRST_WAIT;
     loop {
         match store.check().await {
             Ok(_) => return Ok(!stop.is_cancelled()),
             Err(error @ store::Error::Refused(_)) => return Err(error.into()),
-            Err(error) => tracing::warn!(%error, "the database can't be used, trying again"),
+            Err(error) => {
+                tracing::warn!(%error, "the database can't be used, trying again");
+                vitals.failed(Instant::now());
+            }
         }
+        vitals.turned(None, Instant::now());
         tokio::select! {
             () = time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(5)),
             () = stop.cancelled() => return Ok(false),

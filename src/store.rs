@@ -38,7 +38,7 @@ pub use self::{
     migrate::{Migrated, SCHEMA_VERSION, script},
     shape::Alterations,
     statements::STATEMENTS,
-    status::{COUNTED, DeadStatus, EndpointStatus, LaneStatus, RelayStatus, Status},
+    status::{COUNTED, DeadStatus, EndpointStatus, LaneStatus, RelayStatus, Status, Waiting},
     types::{
         BreakerState, Claim, ClaimState, Claimed, Floors, Found, Peer, Reaped, Registration,
         Settle, SettleReport, Shared,

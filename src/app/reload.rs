@@ -211,6 +211,7 @@ fn fixed(old: &Config, new: &Config) -> Vec<&'static str> {
             old.database.ca_file != new.database.ca_file,
         ),
         ("database.guard", old.database.guard != new.database.guard),
+        ("http.listen", old.admin != new.admin),
         ("relay.name", old.relay.name != new.relay.name),
         ("relay.lease", old.relay.lease != new.relay.lease),
     ];

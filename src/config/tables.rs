@@ -4,6 +4,7 @@ mod auth;
 mod batch;
 mod format;
 mod guard;
+mod http;
 mod proxy;
 mod sending;
 mod tls;
@@ -101,6 +102,8 @@ fn connection(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+pub(crate) use http::http;
+
 pub(crate) fn relay(section: &Section<'_>, host: &str) -> relay::Config {
     // Replicas differ in their name, and should still have one digest.
     let name = section.aside().text("name", r#"a name such as "relay-1""#);
@@ -114,6 +117,7 @@ pub(crate) fn relay(section: &Section<'_>, host: &str) -> relay::Config {
         concurrency: section.count("concurrency", 1024, 1..=100_000),
         memory: section.size("memory", 64 * MIB, MIB..),
         grace: section.duration("grace", 25 * SECOND, Duration::ZERO..=HOUR),
+        max_due_age: None,
         max_lost: section.count("max_lost", 5, 2..=100),
     }
 }

@@ -39,6 +39,10 @@ memory = "10MiB"
 grace = "0s"
 max_lost = 2
 
+[http]
+listen = "[::1]:9090"
+max_due_age = "10m"
+
 [history]
 attempts = "7d"
 delivered = "0s"
@@ -114,6 +118,7 @@ fn two_keys_and_two_keys_are_enough() {
             concurrency: 1024,
             memory: 64 << 20,
             grace: seconds(25),
+            max_due_age: None,
             max_lost: 5,
         }
     );
@@ -155,9 +160,11 @@ fn everything_can_be_set_and_is_inherited_key_by_key() {
             concurrency: 50,
             memory: 10 << 20,
             grace: Duration::ZERO,
+            max_due_age: Some(seconds(600)),
             max_lost: 2,
         }
     );
+    assert_eq!(config.admin.listen, "[::1]:9090".parse().ok());
     assert_eq!(config.maintenance.attempts, seconds(7 * 86_400));
     assert_eq!(config.maintenance.delivered, Duration::ZERO);
     let full = |base, cap| {

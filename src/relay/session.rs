@@ -6,6 +6,7 @@ mod expand;
 mod expire;
 mod log;
 mod look;
+mod oldest;
 mod outage;
 mod put_off;
 mod reload;
@@ -35,6 +36,7 @@ use super::{
     doorbell::Doorbell,
     lanes::{Lanes, Start},
     renewal::{Lifeline, Renewal},
+    vitals::Vitals,
 };
 use crate::{
     message::{Lane, Settlement},
@@ -76,6 +78,7 @@ pub(super) struct Stage<'a> {
     pub(super) plans: &'a mut watch::Receiver<Arc<Plan>>,
     /// Topics without a route that were warned of.
     pub(super) unrouted: &'a mut BTreeSet<Lane>,
+    pub(super) vitals: &'a Vitals,
     pub(super) summary: &'a mut Summary,
     /// End as soon as nothing is due.
     pub(super) until_empty: bool,
@@ -95,6 +98,8 @@ pub(super) struct Session<'a> {
     lanes: Lanes,
     destinations: Destinations,
     next_discovery: Instant,
+    /// When to look for the oldest message that is due.
+    next_oldest: Instant,
     /// How far the search for messages whose time is over has got.
     round: Round,
     /// What it knows of the doorbell.
@@ -159,6 +164,7 @@ impl<'a> Session<'a> {
         };
         let reaped = CancellationToken::new();
         tasks.spawn(renewal.run(reaped.clone()));
+        stage.vitals.registered(lifeline.clone());
         let doorbell =
             Doorbell::start(stage.database, stage.store, me.relay, stage.rng, &mut tasks);
         Ok(Session {
@@ -171,6 +177,7 @@ impl<'a> Session<'a> {
             me,
             destinations,
             next_discovery: sent,
+            next_oldest: sent,
             round: Round::new(sent),
             ear: Ear::new(doorbell, sent),
             idle: false,
@@ -201,6 +208,8 @@ impl<'a> Session<'a> {
     pub(super) async fn run(mut self, stop: &CancellationToken) -> Ended {
         let reaped = self.reaped.clone();
         loop {
+            let max_due_age = self.plan.config.max_due_age;
+            self.stage.vitals.turned(max_due_age, Instant::now());
             if stop.is_cancelled() {
                 return self.drain().await;
             }
@@ -248,6 +257,7 @@ impl<'a> Session<'a> {
             self.recover().await?;
         }
         self.reap().await;
+        self.look_for_oldest().await;
         self.look_and_claim().await
     }
 
@@ -319,6 +329,8 @@ impl<'a> Session<'a> {
         };
         crash::point(Point::Claimed);
         self.succeeded();
+        let locked = claimed.state == ClaimState::Busy;
+        self.stage.vitals.claimed(lane, locked, Instant::now());
         let now = Instant::now();
         let jitter = self.stage.rng.random();
         self.lanes.claimed(

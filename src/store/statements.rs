@@ -41,6 +41,7 @@ statements! {
     MAINTAIN_PARTITIONS = "maintain_partitions",
     MARK_LISTENER = "mark_listener",
     MISSING_ROLES = "missing_roles",
+    OLDEST_DUE = "oldest_due",
     OWN_BELL = "own_bell",
     PAUSE = "pause",
     PID = "pid",

@@ -1,12 +1,13 @@
 //! What `status` shows.
 
-use std::{cmp::Reverse, collections::HashMap};
+use std::{cmp::Reverse, collections::HashMap, time::Duration};
 
 use serde::Serialize;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::{Error, Store, sql};
+use super::{Error, Parameter, Store, sql};
+use crate::message::Lane;
 
 /// Rows of one kind are counted up to this number; one more means "more".
 pub const COUNTED: i32 = 10_000;
@@ -26,6 +27,17 @@ pub struct Status {
     pub lanes: Vec<LaneStatus>,
     /// Dead letters by endpoint and reason.
     pub dead_letters: Vec<DeadStatus>,
+}
+
+/// A lane, for [`Store::oldest_due`].
+#[derive(Clone, Debug)]
+pub struct Waiting<'a> {
+    /// Which one.
+    pub lane: &'a Lane,
+    /// An endpoint that its messages go to.
+    pub leads_to: String,
+    /// Whether they go in the order of their keys.
+    pub in_order: bool,
 }
 
 /// One relay.
@@ -169,6 +181,33 @@ impl Store {
                 })
                 .collect(),
         })
+    }
+
+    /// The lane with the message that has been due for the longest, of those that could be delivered, and for how long.
+    pub async fn oldest_due(
+        &self,
+        waiting: &[Waiting<'_>],
+    ) -> Result<Option<(Lane, Duration)>, Error> {
+        let topics: Vec<&str> = waiting.iter().map(|w| w.lane.topic.as_str()).collect();
+        let lanes: Vec<&str> = waiting.iter().map(|w| w.lane.endpoint.as_str()).collect();
+        let leads_to: Vec<&str> = waiting.iter().map(|w| w.leads_to.as_str()).collect();
+        let in_order: Vec<bool> = waiting.iter().map(|w| w.in_order).collect();
+        let parameters: [Parameter<'_>; 4] = [
+            (&topics, Type::TEXT_ARRAY),
+            (&lanes, Type::TEXT_ARRAY),
+            (&leads_to, Type::TEXT_ARRAY),
+            (&in_order, Type::BOOL_ARRAY),
+        ];
+        let row = self.call(sql::OLDEST_DUE, &parameters).await?.pop();
+        Ok(row.map(|row| {
+            let lane = Lane {
+                topic: row.get("topic"),
+                endpoint: row.get("endpoint"),
+            };
+            let seconds: f64 = row.get("seconds");
+            let age = Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX);
+            (lane, age)
+        }))
     }
 }
 

@@ -11,6 +11,7 @@ const LAYERS: &[&[&str]] = &[
     &["route"],
     &["store", "delivery"],
     &["relay", "maintenance"],
+    &["admin"],
     &["config"],
     &["app"],
     &["cli"],

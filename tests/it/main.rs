@@ -18,6 +18,7 @@ mod faults;
 mod formats;
 mod guest;
 mod headers;
+mod health;
 mod http2;
 mod isolation;
 mod lab;

@@ -277,6 +277,13 @@ async fn check(outbox: &Outbox, when: &str) {
 async fn whole_life(session: &Session) {
     session.run("identity", &[]).await;
     session.run("discover", &[&true]).await;
+    let (topics, ends) = (vec!["t", "other1"], vec!["", ""]);
+    for in_order in [false, true] {
+        let (leads_to, in_order) = (vec!["e", "e"], vec![in_order; 2]);
+        session
+            .run("oldest_due", &[&topics, &ends, &leads_to, &in_order])
+            .await;
+    }
     let register = async || {
         let row = session
             .run("register", &[&"a relay", &"1", &"digest", &15.0_f64])

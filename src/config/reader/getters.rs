@@ -80,6 +80,22 @@ impl Section<'_> {
         value
     }
 
+    /// The same without a default; `example` is one.
+    pub(crate) fn duration_if_any(
+        &self,
+        key: &'static str,
+        example: Duration,
+        range: impl RangeBounds<Duration>,
+    ) -> Option<Duration> {
+        let expected = format!("a duration such as {:?}", units::show_duration(example));
+        let value = self.get(key, &Kind::new(Shape::Amount, &expected), |text| {
+            within(units::duration(text)?, text, &range, units::show_duration)
+        });
+        let nanos = value.map(|value| value.as_nanos().to_string());
+        self.effective(key, nanos.unwrap_or_default());
+        value
+    }
+
     /// A size in bytes, written as `units::size` reads it.
     pub(crate) fn size(
         &self,

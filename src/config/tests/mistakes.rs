@@ -77,6 +77,9 @@ to = ["a",
 /// Lines before the smallest form (` ; ` stands for a line break), and what must be said of them.
 const MISTAKES: &str = r#"
 relay.batch = 1.5 => line 1, relay.batch: expected a whole number such as 200, found the number 1.5
+http.listen = "9090" => line 1, http.listen: expected an address and a port such as "127.0.0.1:9090" or "[::]:9090", found "9090"
+http.listen = "localhost:9090" => line 1, http.listen: expected an address and a port such as "127.0.0.1:9090" or "[::]:9090", found "localhost:9090"
+http.max_due_age = "0s" => line 1, http.max_due_age: must be from 1s to 365d, found "0s"
 relay.batch = "200" => expected a whole number such as 200, found the text "200"
 relay.batch = -1 => must be from 1 to 1000, found -1
 relay.batch = 99999999999999999999 => must be from 1 to 1000, found 99999999999999999999
@@ -104,7 +107,7 @@ defaults.retry.factor = nan => must be from 1 to 100, found nan
 defaults.retry.factor = inf => must be from 1 to 100, found inf
 defaults.retry.factor = "2" => expected a number such as 2.0, found the text "2"
 database.ca_file = 5 => expected a path such as "/etc/ca.pem", found the number 5
- ; unknown.x = 1 => line 2, unknown: unknown key; known here: database, defaults, endpoints, history, relay, routes
+ ; unknown.x = 1 => line 2, unknown: unknown key; known here: database, defaults, endpoints, history, http, relay, routes
 [[endpoint]] ; [[endpoint]] => line 1, endpoint: unknown key; did you mean endpoints?
 [[routes]] ; topic = "a" ; to = [] => line 3, routes[0].to: must name an endpoint
 [[routes]] ; topic = "a" ; to = "billing" => expected a list of endpoints such as ["billing"], found the text "billing"

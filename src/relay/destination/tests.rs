@@ -29,6 +29,7 @@ fn plan(endpoints: Vec<Endpoint>, before: Option<&Plan>) -> Plan {
             concurrency: 8,
             memory: 1 << 20,
             grace: Duration::ZERO,
+            max_due_age: None,
             max_lost: 5,
         },
         database: store::Config {

@@ -38,6 +38,8 @@ impl Session<'_> {
             }
         };
         self.succeeded();
+        let locked = expanded.seen.state == ClaimState::Busy;
+        self.stage.vitals.claimed(lane, locked, Instant::now());
         let now = Instant::now();
         let cost = now.duration_since(started);
         let jitter = rand::RngExt::random(self.stage.rng);

@@ -26,6 +26,7 @@ impl Session<'_> {
             tracing::info!("the database answers again");
         }
         self.backoff = Duration::ZERO;
+        self.stage.vitals.succeeded();
     }
 
     pub(super) fn failed(&mut self, what: &str, error: &Error) {
@@ -33,6 +34,7 @@ impl Session<'_> {
         let wait = self.backoff.mul_f64(self.stage.rng.random_range(0.5..1.0));
         tracing::warn!(what, %error, unsettled = self.unsettled.values().map(Vec::len).sum::<usize>(), "the database failed, trying again");
         self.retry_at = Some(Instant::now() + wait);
+        self.stage.vitals.failed(Instant::now());
     }
 
     /// Gives back what a claim of unknown end may have taken.

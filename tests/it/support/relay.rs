@@ -55,6 +55,7 @@ pub(crate) fn relay(database: &str, endpoint: Endpoint) -> Relay {
             concurrency: 1024,
             memory: 64 << 20,
             grace: Duration::from_secs(10),
+            max_due_age: None,
             max_lost: 5,
         },
         database: config(database),

@@ -1,0 +1,19 @@
+//! `[http]`: where a relay is asked how it is.
+
+use std::{net::SocketAddr, time::Duration};
+
+use super::{DAY, MINUTE, SECOND, Section};
+use crate::{admin, config::units::quoted};
+
+const EXPECTED: &str = r#"an address and a port such as "127.0.0.1:9090" or "[::]:9090""#;
+
+/// Where to listen, and how long a message may be due while the relay is ready.
+pub(crate) fn http(section: &Section<'_>) -> (admin::Config, Option<Duration>) {
+    // Replicas on one host differ in it, and should still have one digest.
+    let listen = section.aside().optional("listen", EXPECTED, |text| {
+        let address = text.parse::<SocketAddr>();
+        address.map_err(|_| format!("expected {EXPECTED}, found {}", quoted(text)))
+    });
+    let max_due_age = section.duration_if_any("max_due_age", 5 * MINUTE, SECOND..=365 * DAY);
+    (admin::Config { listen }, max_due_age)
+}
