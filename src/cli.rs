@@ -21,6 +21,7 @@ use std::{
 };
 
 use clap::{Parser, Subcommand};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
 
 use crate::{app, config, config::Problems, delivery, relay, store};
@@ -137,6 +138,7 @@ pub fn main() -> ExitCode {
     let verbose = matches!(cli.command, Command::Run { .. });
     log(verbose);
     delivery::install_tls();
+    no_core_dump();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -214,6 +216,17 @@ async fn run(command: Command) -> Result<(), Failure> {
 /// Whether inserts are to wake a relay; `None` = as it is, or as the server's settings say.
 fn wanted(doorbell: bool, no_doorbell: bool) -> Option<bool> {
     (doorbell || no_doorbell).then_some(doorbell)
+}
+
+/// A crash leaves no file with passwords and payloads behind. Where that can't be had, it is as it was.
+fn no_core_dump() {
+    let limit = Rlimit {
+        current: Some(0),
+        ..getrlimit(Resource::Core)
+    };
+    if let Err(error) = setrlimit(Resource::Core, limit) {
+        tracing::debug!(%error, "core dumps stay as they were");
+    }
 }
 
 /// Text on a terminal, JSON elsewhere; `RUST_LOG` chooses. Commands that answer on standard output only warn.

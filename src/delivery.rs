@@ -326,6 +326,7 @@ impl Inner {
     async fn attempt(&self, messages: Messages<'_>, answer: &mut Answer) -> Outcome {
         let started = Instant::now();
         let whole = timeout(self.timeout, self.deliver(messages, answer)).await;
+        answer.redact();
         let (class, error) = match whole {
             Ok(Ok(())) => answer.whole(),
             Ok(Err(Fault::Unsendable(reason))) => {
@@ -389,8 +390,10 @@ impl Inner {
         answer: &mut Answer,
     ) -> Result<(), reqwest::Error> {
         let request = || self.maker.request(prepared, authorization);
+        let first = request();
+        answer.secrets = prepared.secrets(&first);
         let connects = self.connects.load(Ordering::Relaxed);
-        let result = self.exchange(request(), answer).await;
+        let result = self.exchange(first, answer).await;
         // With a connection begun meanwhile, by this attempt or its neighbours, it may have been a new one.
         let reused = self.connects.load(Ordering::Relaxed) == connects;
         let Err(error) = result else { return Ok(()) };

@@ -22,6 +22,8 @@ pub(super) struct Answer {
     pub(super) promised: Option<u64>,
     /// Whether its body may have results for the messages of a batch: then that much of it is kept.
     pub(super) results: bool,
+    /// What of the request is a secret: a receiver that sends back what it got must not bring it into the history.
+    pub(super) secrets: Vec<HeaderValue>,
     /// More of its body came than is read.
     pub(super) cut: bool,
     /// Up to three bytes longer than [`EXCERPT`], so that a character that crosses the limit is seen whole; or all that
@@ -44,6 +46,21 @@ impl Answer {
         if !status.is_success() {
             self.retry_after =
                 header(RETRY_AFTER).and_then(|value| classify::retry_after(value, header(DATE)));
+        }
+    }
+
+    /// Takes what came back of the request's secrets out of all that is kept. A secret that is cut off at the end goes too.
+    pub(super) fn redact(&mut self) {
+        for secret in std::mem::take(&mut self.secrets) {
+            let whole = secret.as_bytes();
+            // `Bearer token` and `Basic pair` are known by their last word, whatever stands before it there.
+            let word = whole.rsplit(|byte| *byte == b' ').next().unwrap_or(whole);
+            hide(&mut self.body, word);
+            if let Some(location) = &mut self.location {
+                let mut bytes = std::mem::take(location).into_bytes();
+                hide(&mut bytes, word);
+                *location = String::from_utf8_lossy(&bytes).into_owned();
+            }
         }
     }
 
@@ -122,6 +139,33 @@ impl Answer {
     }
 }
 
+/// Shorter ones stand in texts by chance.
+const SECRET: usize = 4;
+
+/// Replaces each place where a secret stands, and what its end may have been cut from.
+fn hide(text: &mut Vec<u8>, secret: &[u8]) {
+    const INSTEAD: &[u8] = b"[redacted]";
+    if secret.len() < SECRET {
+        return;
+    }
+    let mut from = 0;
+    while let Some(at) = text[from..]
+        .windows(secret.len())
+        .position(|part| part == secret)
+    {
+        let at = from + at;
+        text.splice(at..at + secret.len(), INSTEAD.iter().copied());
+        from = at + INSTEAD.len();
+    }
+    let cut = (SECRET..secret.len())
+        .rev()
+        .find(|&length| text.ends_with(&secret[..length]));
+    if let Some(length) = cut {
+        text.truncate(text.len() - length);
+        text.extend_from_slice(INSTEAD);
+    }
+}
+
 /// A status with its name, if it has one.
 pub(super) fn status_line(status: u16) -> String {
     let known = StatusCode::from_u16(status).ok();
@@ -143,4 +187,48 @@ pub(super) fn excerpt(body: &[u8]) -> Option<String> {
     let mut text = String::from_utf8_lossy(body).replace('\0', "\u{FFFD}");
     text.truncate(text.floor_char_boundary(EXCERPT));
     Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn redacted(body: &[u8], secrets: &[&'static str]) -> String {
+        let mut answer = Answer {
+            body: body.to_vec(),
+            location: Some(String::from_utf8_lossy(body).into_owned()),
+            secrets: secrets
+                .iter()
+                .map(|secret| HeaderValue::from_static(secret))
+                .collect(),
+            ..Answer::default()
+        };
+        answer.redact();
+        let text = answer.excerpt().unwrap_or_default();
+        assert_eq!(answer.location.unwrap(), text);
+        text
+    }
+
+    #[test]
+    fn what_comes_back_of_a_secret_is_not_kept() {
+        let secrets = ["Bearer t0ken-t0ken", "s3cret"];
+        for (body, want) in [
+            ("nothing of it", "nothing of it"),
+            ("", ""),
+            (
+                r#"{"authorization":"Bearer t0ken-t0ken","x":"s3cret s3crets3cret"}"#,
+                r#"{"authorization":"Bearer [redacted]","x":"[redacted] [redacted][redacted]"}"#,
+            ),
+            // Cut off where the excerpt ends.
+            ("ä t0ken-t0", "ä [redacted]"),
+            ("t0k", "t0k"),
+        ] {
+            assert_eq!(redacted(body.as_bytes(), &secrets), want);
+        }
+        assert_eq!(
+            redacted(b"abc ab", &["ab"]),
+            "abc ab",
+            "too short to be one"
+        );
+    }
 }

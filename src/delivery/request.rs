@@ -42,6 +42,20 @@ pub(super) struct Prepared {
     body: Bytes,
 }
 
+// === impl Prepared ===
+
+impl Prepared {
+    /// What of its request is a secret: not the headers that stand in the configuration.
+    pub(super) fn secrets(&self, request: &Request) -> Vec<HeaderValue> {
+        let sensitive = request
+            .headers()
+            .values()
+            .filter(|value| value.is_sensitive());
+        let added = sensitive.filter(|value| !self.headers.values().any(|ours| ours == *value));
+        added.cloned().collect()
+    }
+}
+
 // === impl Maker ===
 
 impl Maker {

@@ -239,3 +239,45 @@ fn no_file_is_longer_than_five_hundred_lines() {
     }
     assert!(long.is_empty(), "{long:#?}");
 }
+
+/// The pages that say which test shows what are read by those who want to trust this: each name in them must be there.
+#[test]
+fn every_test_that_a_page_names_exists() {
+    let mut code = String::new();
+    for path in [
+        files(&root().join("src"), "rs"),
+        files(&root().join("tests"), "rs"),
+    ]
+    .concat()
+    {
+        code.push_str(&fs::read_to_string(&path).unwrap());
+        // A file is a module, too.
+        code.push_str(&format!(
+            "\nmod {};\n",
+            path.file_stem().unwrap().to_str().unwrap()
+        ));
+    }
+    for page in ["tests/field-cases.md", "tests/threat-model.md"] {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        let named: Vec<&str> = text
+            .split('`')
+            .skip(1)
+            .step_by(2)
+            .filter(|name| {
+                name.contains("::")
+                    && !name.ends_with("::")
+                    && !name.contains(|c: char| !c.is_ascii_alphanumeric() && !"_:".contains(c))
+            })
+            .collect();
+        assert!(named.len() > 30, "{page}: {}", named.len());
+        for name in named {
+            let last = name.rsplit("::").next().unwrap();
+            let there = ["fn", "mod"].iter().any(|kind| {
+                let start = format!("{kind} {last}");
+                code.match_indices(&start)
+                    .any(|(at, _)| code[at + start.len()..].starts_with(['(', ';', ' ', '<']))
+            });
+            assert!(there, "{page}: there is no {name}");
+        }
+    }
+}

@@ -36,6 +36,7 @@ mod relays;
 mod reload;
 mod rotation;
 mod routes;
+mod secrets;
 mod settle;
 mod shape;
 mod smoke;

@@ -215,3 +215,81 @@ async fn the_relay_can_touch_nothing_else() {
     ];
     refused(&outbox, "outbox_relay", &statements).await;
 }
+
+/// What the catalogue says of each role, so that nothing is granted that no test of a statement would notice.
+#[tokio::test]
+async fn each_role_has_these_rights_and_no_others() {
+    let outbox = Outbox::new().await;
+    let rights: Vec<String> = outbox
+        .all(
+            "select r.role || ': ' || string_agg(distinct p.name || ' ' || c.relname, ', ' order by p.name || ' ' || c.relname)
+               from unnest(array['outbox_writer', 'outbox_reader', 'public']) r (role)
+              cross join unnest(array['select', 'insert', 'update', 'references']) p (name)
+              cross join pg_class c
+              where c.relnamespace = 'outbox'::regnamespace and c.relkind in ('r', 'p')
+                and has_any_column_privilege(r.role, c.oid, p.name)
+                and (r.role <> 'outbox_reader' or p.name <> 'select')
+              group by r.role",
+            &[],
+        )
+        .await;
+    assert_eq!(rights, ["outbox_writer: insert messages, select messages"]);
+    let columns: Vec<String> = outbox
+        .all(
+            "select a.attname::text from pg_attribute a
+              where a.attrelid = 'outbox.messages'::regclass and a.attnum > 0
+                and has_column_privilege('outbox_writer', a.attrelid, a.attnum, 'select')
+              order by a.attnum",
+            &[],
+        )
+        .await;
+    assert_eq!(columns, ["id", "seq"]);
+    let strong: Vec<String> = outbox
+        .all(
+            "select r.role || ' ' || p.name || ' ' || c.relname
+               from unnest(array['outbox_writer', 'outbox_reader', 'outbox_relay', 'public']) r (role)
+              cross join unnest(array['delete', 'truncate', 'trigger']) p (name)
+              cross join pg_class c
+              where c.relnamespace = 'outbox'::regnamespace and c.relkind in ('r', 'p')
+                and has_table_privilege(r.role, c.oid, p.name)
+                and (r.role <> 'outbox_relay' or p.name <> 'delete')",
+            &[],
+        )
+        .await;
+    assert!(strong.is_empty(), "{strong:?}");
+    let callers: Vec<String> = outbox
+        .all(
+            "select distinct r.role
+               from unnest(array['outbox_writer', 'outbox_reader', 'outbox_relay', 'public']) r (role)
+              cross join pg_proc p
+              where p.pronamespace = 'outbox'::regnamespace and has_function_privilege(r.role, p.oid, 'execute')",
+            &[],
+        )
+        .await;
+    assert_eq!(callers, ["outbox_relay"]);
+    let elsewhere: Vec<String> = outbox
+        .all(
+            "select r.role || ' ' || n.nspname
+               from unnest(array['outbox_writer', 'outbox_reader', 'outbox_relay']) r (role)
+              cross join pg_namespace n
+              where has_schema_privilege(r.role, n.oid, 'create') and not has_schema_privilege('public', n.oid, 'create')",
+            &[],
+        )
+        .await;
+    assert!(elsewhere.is_empty(), "{elsewhere:?}");
+}
+
+/// One that runs with its owner's rights must not find its names where its caller says.
+#[tokio::test]
+async fn functions_with_their_owners_rights_say_where_their_names_are() {
+    let outbox = Outbox::new().await;
+    let settings =
+        "select p.proname || ' ' || coalesce(array_to_string(p.proconfig, ' '), '') from pg_proc p
+                     where p.pronamespace = 'outbox'::regnamespace and p.prosecdef order by 1";
+    let definers: Vec<String> = outbox.all(settings, &[]).await;
+    assert_eq!(definers.len(), 1, "{definers:?}");
+    for definer in definers {
+        let pinned = definer.contains("search_path=pg_catalog, pg_temp");
+        assert!(pinned, "{definer}");
+    }
+}

@@ -62,13 +62,29 @@ impl Directory {
         name: &str,
         crash: Option<&str>,
     ) -> Process {
+        let crash = crash.map(|point| ("OUTBOX_RELAY_CRASH", point));
+        self.run_with(config, database, name, crash)
+    }
+
+    /// The same, with all that its logs can say.
+    pub(crate) fn run_loudly(&self, config: &Path, database: &str, name: &str) -> Process {
+        self.run_with(config, database, name, Some(("RUST_LOG", "trace")))
+    }
+
+    fn run_with(
+        &self,
+        config: &Path,
+        database: &str,
+        name: &str,
+        variable: Option<(&str, &str)>,
+    ) -> Process {
         let log = self.0.join(format!("{name}.log"));
         let child = command(database)
             .arg("run")
             .arg("--config")
             .arg(config)
             .env("OUTBOX__RELAY__NAME", name)
-            .envs(crash.map(|point| ("OUTBOX_RELAY_CRASH", point)))
+            .envs(variable)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log).unwrap())
@@ -125,6 +141,11 @@ impl Process {
             Ok(status) => status.unwrap(),
             Err(_) => panic!("it runs on after {deadline:?}: {}", self.log()),
         }
+    }
+
+    /// What the kernel lets it have.
+    pub(crate) fn limits(&self) -> String {
+        fs::read_to_string(format!("/proc/{}/limits", self.child.id().unwrap())).unwrap()
     }
 
     /// What it has logged so far.
