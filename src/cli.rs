@@ -139,6 +139,7 @@ pub fn main() -> ExitCode {
     log(verbose);
     delivery::install_tls();
     no_core_dump();
+    all_descriptors();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -226,6 +227,18 @@ fn no_core_dump() {
     };
     if let Err(error) = setrlimit(Resource::Core, limit) {
         tracing::debug!(%error, "core dumps stay as they were");
+    }
+}
+
+/// As many file descriptors as may be had: each connection is one, and the customary 1024 are from another time.
+fn all_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let all = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, all) {
+        tracing::debug!(%error, "the limit of file descriptors stays as it was");
     }
 }
 

@@ -45,7 +45,7 @@ use std::{
 
 use reqwest::{Request, StatusCode, Url};
 use rustls::crypto::{CryptoProvider, ring};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use self::{
     answer::Answer,
@@ -59,6 +59,9 @@ use crate::{
     message::{Class, Delivery, Outcome},
     retry,
 };
+
+/// When this host has no room for a connection, it is tried again after this.
+const LACK: Duration = Duration::from_millis(100);
 
 /// Bytes of an answer's body that are kept at most.
 pub const EXCERPT: usize = 2 * 1024;
@@ -393,7 +396,14 @@ impl Inner {
         let first = request();
         answer.secrets = prepared.secrets(&first);
         let connects = self.connects.load(Ordering::Relaxed);
-        let result = self.exchange(first, answer).await;
+        let mut result = self.exchange(first, answer).await;
+        // This host has no room for another connection; one that is open may be free a moment later.
+        while let Some(lack) = result.as_ref().err().and_then(classify::exhaustion) {
+            answer.exhausted = Some(lack);
+            sleep(LACK).await;
+            answer.exhausted = None;
+            result = self.exchange(request(), answer).await;
+        }
         // With a connection begun meanwhile, by this attempt or its neighbours, it may have been a new one.
         let reused = self.connects.load(Ordering::Relaxed) == connects;
         let Err(error) = result else { return Ok(()) };

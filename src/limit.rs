@@ -104,7 +104,11 @@ impl Health {
             | Class::Reset
             | Class::Protocol
             | Class::Timeout => Health::Bad,
-            Class::Proxy | Class::Unsendable | Class::Aborted | Class::Panicked => Health::Neither,
+            Class::Proxy
+            | Class::Unsendable
+            | Class::Aborted
+            | Class::Exhausted
+            | Class::Panicked => Health::Neither,
         }
     }
 }
@@ -170,6 +174,7 @@ mod tests {
             (Class::Connect, None, Health::Bad),
             (Class::Proxy, Some(407), Health::Neither),
             (Class::Aborted, None, Health::Neither),
+            (Class::Exhausted, None, Health::Neither),
         ];
         for (class, status, want) in table {
             assert_eq!(

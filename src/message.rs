@@ -129,6 +129,8 @@ pub enum Class {
     Unsendable,
     /// Stopped by us, at shutdown or because the lease ran out; what the receiver did is unknown.
     Aborted,
+    /// This host had no file descriptor or no memory left for a connection: nothing was sent.
+    Exhausted,
     /// A fault of ours ended the attempt; what the receiver did is unknown.
     Panicked,
 }
@@ -153,6 +155,7 @@ impl Class {
             Class::Timeout => "timeout",
             Class::Unsendable => "unsendable",
             Class::Aborted => "aborted",
+            Class::Exhausted => "exhausted",
             Class::Panicked => "panicked",
         }
     }
@@ -178,6 +181,7 @@ impl Class {
             | Class::Timeout
             | Class::Unsendable
             | Class::Aborted
+            | Class::Exhausted
             | Class::Panicked => false,
         }
     }

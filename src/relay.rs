@@ -197,6 +197,8 @@ async fn live(
     for note in store.check().await? {
         tracing::warn!("{note}");
     }
+    // Before requests can take the last file descriptors.
+    settles.connect().await?;
     let mut started = false;
     loop {
         let stage = Stage {

@@ -134,6 +134,8 @@ impl Policy {
             Class::Misconfigured => Action::RetryLate,
             Class::Gone => Action::Pause,
             Class::Unavailable if outcome.status == Some(429) => Action::PutOff,
+            // It was our fault, and no request was made.
+            Class::Exhausted => Action::PutOff,
             Class::Redirect
             | Class::Unavailable
             | Class::Proxy

@@ -98,6 +98,11 @@ impl Store {
         Store::with(config, 1, patience)
     }
 
+    /// Makes a connection now, so that it is there when it is needed.
+    pub async fn connect(&self) -> Result<(), Error> {
+        self.client().await.map(drop)
+    }
+
     /// Closes the connections that nobody uses; the next call makes another one.
     pub fn disconnect(&self) {
         drop(self.pool.retain(|_, _| false));

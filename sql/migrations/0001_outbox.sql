@@ -225,7 +225,7 @@ CREATE TABLE outbox.attempts (
 ) PARTITION BY RANGE (started_at);
 CREATE INDEX attempts_id ON outbox.attempts (id, started_at);
 COMMENT ON TABLE  outbox.attempts            IS 'Public, read only. One row for each attempt, and for each death without one, in daily partitions.';
-COMMENT ON COLUMN outbox.attempts.outcome    IS 'What the other side did, as a class: success, redirect, unavailable, misconfigured, rejected, gone, proxy, dns, connect, connect_timeout, tls, reset, protocol, timeout, unsendable, aborted, panicked; lost = its relay died; expired = none was made, its time was over.';
+COMMENT ON COLUMN outbox.attempts.outcome    IS 'What the other side did, as a class: success, redirect, unavailable, misconfigured, rejected, gone, proxy, dns, connect, connect_timeout, tls, reset, protocol, timeout, unsendable, aborted, exhausted, panicked; lost = its relay died; expired = none was made, its time was over.';
 COMMENT ON COLUMN outbox.attempts.settlement IS 'What followed: delivered, retry, put_off (a retry that uses no attempt), dead.';
 COMMENT ON COLUMN outbox.attempts.response   IS 'The beginning of the answer''s body; bytes that are no text are replaced.';
 

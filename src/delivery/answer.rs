@@ -18,6 +18,8 @@ pub(super) struct Answer {
     pub(super) retry_after: Option<Duration>,
     /// Whether we are still waiting for a token to ask with.
     pub(super) awaits_token: bool,
+    /// What this host lacks for a connection, while we wait for it.
+    pub(super) exhausted: Option<String>,
     /// How many bytes its body said to have, where it ended before.
     pub(super) promised: Option<u64>,
     /// Whether its body may have results for the messages of a batch: then that much of it is kept.
@@ -114,6 +116,10 @@ impl Answer {
 
     /// The deadline was faster.
     pub(super) fn late(&self, timeout: Duration) -> (Class, Option<String>) {
+        if let Some(text) = &self.exhausted {
+            let text = format!("no connection within {timeout:?}: {text}");
+            return (Class::Exhausted, Some(classify::line(&text)));
+        }
         let text = match self.first_line() {
             Some(line) => format!("{line}, but its body was not finished within {timeout:?}"),
             None if self.awaits_token => format!("no access token within {timeout:?}"),

@@ -14,6 +14,7 @@ use std::{
 };
 
 use reqwest::Url;
+use rustix::io::Errno;
 
 use super::guard::Refused;
 use crate::message::Class;
@@ -108,6 +109,9 @@ fn class(error: &reqwest::Error, https: bool) -> Class {
     if causes().any(|cause| cause.is::<Refused>()) {
         // Before the next, for it is a resolver that refuses.
         Class::Misconfigured
+    } else if lack(error).is_some() {
+        // Before the next, for a look-up needs a descriptor, too.
+        Class::Exhausted
     } else if error.is_dns() {
         Class::Dns
     } else if tls {
@@ -147,6 +151,23 @@ fn class(error: &reqwest::Error, https: bool) -> Class {
         // Reset, cut, cancelled before it was sent, or given up by the kernel because nobody acknowledged.
         Class::Reset
     }
+}
+
+/// What this host lacks for a connection, if that is why there is none.
+pub(super) fn exhaustion(error: &reqwest::Error) -> Option<String> {
+    lack(error).map(|errno| io::Error::from(errno).to_string())
+}
+
+fn lack(error: &reqwest::Error) -> Option<Errno> {
+    causes(error).find_map(lacking)
+}
+
+/// Not `EADDRNOTAVAIL`: that may be the address.
+fn lacking(cause: &(dyn Error + 'static)) -> Option<Errno> {
+    let code = cause.downcast_ref::<io::Error>()?.raw_os_error()?;
+    let lacks = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
+    let errno = Errno::from_raw_os_error(code);
+    lacks.contains(&errno).then_some(errno)
 }
 
 /// Whether a request through a proxy failed on its way to that.
@@ -295,6 +316,20 @@ mod tests {
         assert_eq!(line("a\r\nb\0c\u{85}d\u{2028}e\tf"), "a  b\u{FFFD}c d e f");
         let long = line(&"€".repeat(1000));
         assert_eq!(long, "€".repeat(LINE / 3));
+    }
+
+    #[test]
+    fn what_this_host_lacks_is_not_the_endpoints_fault() {
+        for (code, want) in [
+            (Errno::MFILE, true),
+            (Errno::NFILE, true),
+            (Errno::NOMEM, true),
+            (Errno::CONNREFUSED, false),
+            (Errno::ADDRNOTAVAIL, false),
+        ] {
+            let error = io::Error::from_raw_os_error(code.raw_os_error());
+            assert_eq!(lacking(&error).is_some(), want, "{error}");
+        }
     }
 
     #[test]

@@ -77,6 +77,7 @@ fn each_class_has_its_settlement() {
         (Class::Protocol, "retry"),
         (Class::Timeout, "retry"),
         (Class::Aborted, "retry"),
+        (Class::Exhausted, "put_off"),
         (Class::Panicked, "retry"),
     ];
     for (class, want) in table {

@@ -34,6 +34,7 @@ mod patience;
 mod reap;
 mod relays;
 mod reload;
+mod resources;
 mod rotation;
 mod routes;
 mod secrets;

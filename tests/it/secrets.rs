@@ -85,7 +85,7 @@ async fn no_secret_comes_out_whatever_a_receiver_sends_back() {
     let mut url: reqwest::Url = database.url.parse().unwrap();
     url.set_password(Some("db-s3cret")).unwrap();
 
-    let relay = directory.run_loudly(&config, url.as_str(), "relay");
+    let relay = directory.run_with(&config, url.as_str(), "relay", ("RUST_LOG", "trace"));
     for topic in 0..auth.len() {
         let insert = format!(
             "insert into outbox.messages (topic, payload) values ('t{topic}', '1'), ('t{topic}', '2')"

@@ -18,7 +18,7 @@ async fn a_token_that_is_replaced_is_the_one_that_is_sent() {
     };
     assert_eq!(next().await, "Bearer one");
     directory.write("token", "two\n");
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    sleep(Duration::from_millis(1100)).await;
     assert_eq!(next().await, "Bearer two");
 
     // And no row can be somebody else.

@@ -56,7 +56,7 @@ impl Scene {
                         asked.len()
                     };
                     // Long enough for others to want one as well.
-                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    sleep(Duration::from_millis(50)).await;
                     let text = *says.lock().unwrap();
                     let (status, body) = text.split_once('|').unwrap_or(("200 OK", text));
                     let body = body.replace('#', &number.to_string());

@@ -120,7 +120,7 @@ async fn a_plain_request_goes_through() {
     // Credentials that are replaced are those that are sent.
     let client = Client::new(&endpoint).unwrap();
     directory.write("proxy", "user:old");
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    sleep(Duration::from_millis(1100)).await;
     let outcome = client.attempt(&delivery(Some(b"{}"))).await;
     assert_eq!(outcome.class, Class::Proxy);
 }

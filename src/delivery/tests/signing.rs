@@ -36,7 +36,7 @@ async fn each_attempt_has_its_own_time() {
     let first = soon(&mut rx).await;
     assert_eq!(header(&first, "webhook-id"), delivery(None).id.to_string());
     assert_eq!(versions(&first), ["v1", "v1a"]);
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    sleep(Duration::from_millis(1100)).await;
     client.attempt(&delivery(Some(b"{}"))).await;
     let second = soon(&mut rx).await;
     let [earlier, later] = [&first, &second]
@@ -65,7 +65,7 @@ async fn secrets_in_files_are_renewed() {
     assert_eq!(next().await, ["v1", "v1", "v1"]);
     directory.write("old", PRIVATE);
     directory.write("new", "whsec_s3cret");
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    sleep(Duration::from_millis(1100)).await;
     assert_eq!(next().await, ["v1a", "v1", "v1"]);
 }
 

@@ -94,7 +94,7 @@ impl Secure {
                         if bytes.ends_with(b"\r\n\r\n{}") {
                             bytes.clear();
                             tx.send(shown.clone()).unwrap();
-                            tokio::time::sleep(delay).await;
+                            sleep(delay).await;
                             let answer = b"HTTP/1.1 204 No Content\r\n\r\n";
                             stream.write_all(answer).await.unwrap();
                         }
@@ -115,7 +115,7 @@ async fn outcome(client: &Client) -> Outcome {
 }
 
 async fn a_second() {
-    tokio::time::sleep(Duration::from_millis(1100)).await;
+    sleep(Duration::from_millis(1100)).await;
 }
 
 #[tokio::test]

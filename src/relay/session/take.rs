@@ -8,11 +8,14 @@ use super::{LONGEST_WAIT, PAUSED, Session, log};
 use crate::{
     delivery::Endpoint,
     limit::Health,
-    message::{Lane, Outcome, Reason, Settlement},
+    message::{Class, Lane, Outcome, Reason, Settlement},
     relay::destination::{Destination, Finished},
     retry::Action,
     store::Settle,
 };
+
+/// When this host has no room for a connection, its endpoint is asked again after this.
+const EXHAUSTED: Duration = Duration::from_secs(1);
 
 impl Session<'_> {
     /// Decides what follows from a finished delivery.
@@ -119,6 +122,10 @@ impl Session<'_> {
         destination.bearing.count(outcome, started, now);
         if Health::of(outcome) == Health::Good && outcome.retry_after.is_none() {
             destination.healthy();
+        }
+        if outcome.class == Class::Exhausted {
+            // Each try more would be one for nothing.
+            destination.close(now + EXHAUSTED, false);
         }
         self.pause_for(name, policy, outcome);
         let hint = policy.retry.hint(outcome);

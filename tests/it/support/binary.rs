@@ -51,7 +51,7 @@ impl Directory {
 
     /// Starts `outbox-relay run` under this name.
     pub(crate) fn run(&self, config: &Path, database: &str, name: &str) -> Process {
-        self.run_until_crash(config, database, name, None)
+        self.start(command(database), config, name)
     }
 
     /// The same; it ends itself at a point of its loop, if one is named. See `relay/crash.rs`.
@@ -62,29 +62,46 @@ impl Directory {
         name: &str,
         crash: Option<&str>,
     ) -> Process {
-        let crash = crash.map(|point| ("OUTBOX_RELAY_CRASH", point));
-        self.run_with(config, database, name, crash)
+        let mut command = command(database);
+        command.envs(crash.map(|point| ("OUTBOX_RELAY_CRASH", point)));
+        self.start(command, config, name)
     }
 
-    /// The same, with all that its logs can say.
-    pub(crate) fn run_loudly(&self, config: &Path, database: &str, name: &str) -> Process {
-        self.run_with(config, database, name, Some(("RUST_LOG", "trace")))
-    }
-
-    fn run_with(
+    /// The same, with a variable of the environment.
+    pub(crate) fn run_with(
         &self,
         config: &Path,
         database: &str,
         name: &str,
-        variable: Option<(&str, &str)>,
+        (variable, value): (&str, &str),
     ) -> Process {
+        let mut command = command(database);
+        command.env(variable, value);
+        self.start(command, config, name)
+    }
+
+    /// The same, with so many file descriptors.
+    pub(crate) fn run_with_descriptors(
+        &self,
+        config: &Path,
+        database: &str,
+        name: &str,
+        descriptors: u32,
+    ) -> Process {
+        let mut command = Command::new("prlimit");
+        command
+            .arg(format!("--nofile={descriptors}:{descriptors}"))
+            .arg(env!("CARGO_BIN_EXE_outbox-relay"));
+        self.start(prepared(command, database), config, name)
+    }
+
+    fn start(&self, mut command: Command, config: &Path, name: &str) -> Process {
         let log = self.0.join(format!("{name}.log"));
-        let child = command(database)
+        let child = command
             .arg("run")
             .arg("--config")
             .arg(config)
             .env("OUTBOX__RELAY__NAME", name)
-            .envs(variable)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log).unwrap())
@@ -148,6 +165,15 @@ impl Process {
         fs::read_to_string(format!("/proc/{}/limits", self.child.id().unwrap())).unwrap()
     }
 
+    /// The most memory that it ever had, in bytes.
+    pub(crate) fn peak(&self) -> u64 {
+        let status = format!("/proc/{}/status", self.child.id().unwrap());
+        let status = fs::read_to_string(status).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+        let kilobytes = line.unwrap().split_whitespace().nth(1).unwrap();
+        kilobytes.parse::<u64>().unwrap() * 1024
+    }
+
     /// What it has logged so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
@@ -156,7 +182,10 @@ impl Process {
 
 /// The binary with this database, and nothing else of the environment that it would read.
 fn command(database: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_outbox-relay"));
+    prepared(Command::new(env!("CARGO_BIN_EXE_outbox-relay")), database)
+}
+
+fn prepared(mut command: Command, database: &str) -> Command {
     command.env_remove("RUST_LOG").env("DATABASE_URL", database);
     command
 }

@@ -1,0 +1,69 @@
+//! A host that has little left of something: nothing is lost, and nobody is blamed who is not to blame.
+
+use std::time::Duration;
+
+use outbox_relay::lab::receiver::{Options, Receiver, Reply};
+
+use crate::support::{
+    binary::Directory,
+    database,
+    rows::{SOON, all_settled, count, insert, one},
+};
+
+/// Everything in the history that was no success, by outcome and settlement.
+const FAILURES: &str =
+    "select coalesce(string_agg(distinct outcome || ' ' || settlement, ', '), '')
+                          from outbox.attempts where outcome <> 'success'";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_descriptors_for_all_its_requests_a_relay_makes_fewer() {
+    let database = database().await;
+    let client = database.connect().await;
+    let receiver =
+        Receiver::start(|_| Reply::status(200).after(Duration::from_millis(50))).unwrap();
+    let directory = Directory::new();
+    let config = directory.config(&receiver.url("/"), "");
+    // The runtime, its log and the connections to the database take about twenty of them.
+    let text = std::fs::read_to_string(&config).unwrap();
+    directory.write(
+        "relay.toml",
+        &text.replace("concurrency = 4", "concurrency = 64"),
+    );
+    insert(&client, "t", 400).await;
+    let relay = directory.run_with_descriptors(&config, &database.url, "relay", 40);
+    all_settled(&client, SOON).await;
+    assert_eq!(receiver.count(), 400, "nothing was sent twice");
+    assert_eq!(count(&client, "dead_letters").await, 0);
+    // It did run out: the others waited for a connection that was free.
+    let failures: String = one(&client, FAILURES).await;
+    assert_eq!(failures, "", "{}", relay.log());
+    let most = receiver.most_in_flight();
+    assert!((5..40).contains(&most), "{most} in flight");
+}
+
+/// What a container of 64 MiB needs: its share for payloads must be set below that, for a payload is in memory twice while it is
+/// loaded.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn payloads_of_ten_megabytes_fit_into_sixty_four_of_memory() {
+    const COUNT: i32 = 40;
+    let database = database().await;
+    let client = database.connect().await;
+    let options = Options {
+        keep: 0,
+        keep_bodies: false,
+    };
+    let receiver = Receiver::start_with(options, |_| Reply::status(200)).unwrap();
+    let directory = Directory::new();
+    let config = directory.config(&receiver.url("/"), "memory = \"8MiB\"");
+    let insert = "insert into outbox.messages (topic, body)
+                  select 't', decode(repeat(md5(n::text), 10485760 / 16), 'hex') from generate_series(1, $1::int) n";
+    client.execute(insert, &[&COUNT]).await.unwrap();
+    // Large buffers go back to the system as soon as they are free: see the README.
+    let economical = ("MALLOC_MMAP_THRESHOLD_", "131072");
+    let relay = directory.run_with(&config, &database.url, "relay", economical);
+    all_settled(&client, Duration::from_secs(120)).await;
+    assert_eq!(receiver.count(), 40);
+    let peak = relay.peak() >> 20;
+    assert!(peak < 64, "{peak} MiB");
+    assert_eq!(one::<String>(&client, FAILURES).await, "");
+}
