@@ -202,7 +202,6 @@ async fn live(
     let mut started = false;
     loop {
         let stage = Stage {
-            database,
             store: &store,
             settles: &settles,
             beats: &beats,

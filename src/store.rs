@@ -19,11 +19,12 @@ mod migrate;
 mod shape;
 mod statements;
 mod status;
+mod tls;
 mod types;
+mod url;
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod};
 use tokio_postgres::{
     Row,
     types::{ToSql, Type},
@@ -44,7 +45,11 @@ pub use self::{
         Settle, SettleReport, Shared,
     },
 };
-use self::{statements as sql, types::seconds};
+use self::{
+    connect::{Connector, Object, Pool},
+    statements as sql,
+    types::seconds,
+};
 use crate::message::{Lane, Settlement};
 
 /// Where the database is.
@@ -54,7 +59,7 @@ pub struct Config {
     pub url: String,
     /// The file that the URL was read from, if so: new connections take the credentials that it holds then.
     pub url_file: Option<PathBuf>,
-    /// PEM file with the authorities that the server's certificate may come from; `None` = the system's.
+    /// PEM file with the authorities that the server's certificate may come from; `None` = those of the URL, or the system's.
     pub ca_file: Option<PathBuf>,
     /// The word that `outbox.meta` must hold where it holds one: tells a physical clone from the original.
     pub guard: Option<String>,
@@ -79,6 +84,7 @@ const CONNECTIONS: usize = 2;
 #[derive(Clone)]
 pub struct Store {
     pool: Pool,
+    place: Arc<str>,
     guard: Option<String>,
     patience: Duration,
 }
@@ -109,20 +115,15 @@ impl Store {
     }
 
     fn with(config: &Config, connections: usize, patience: Duration) -> Result<Store, Error> {
-        let (postgres, tls) = connect::parse(config)?;
-        let manager = Manager::from_connect(
-            postgres,
-            credentials::Connector::new(config, tls),
-            ManagerConfig {
-                recycling_method: RecyclingMethod::Fast,
-            },
-        );
-        let pool = Pool::builder(manager)
+        let connector = Connector::new(config)?;
+        let place = connector.place();
+        let pool = Pool::builder(connector)
             .max_size(connections)
             .build()
             .map_err(|error| Error::Config(error.to_string()))?;
         Ok(Store {
             pool,
+            place,
             guard: config.guard.clone(),
             patience,
         })
@@ -429,21 +430,24 @@ impl Store {
             return Err(Error::Timeout {
                 statement: name,
                 after: self.patience,
+                place: Arc::clone(&self.place),
             });
         };
-        let failed = |name| {
-            move |error: tokio_postgres::Error| Error::Statement {
-                statement: name,
-                message: connect::explain(&error),
-                state: error.code().map(|state| state.code().to_owned()),
-            }
-        };
-        begun.map_err(failed(name))?;
-        let rows = rows.map_err(failed(name))?;
+        let failed = |name, begins, error| Error::failed(name, &self.place, begins, &error);
         let next_name = next.map_or(name, |(next, _)| next.name);
-        let next_rows = next_rows.map_err(failed(next_name))?;
-        committed.map_err(failed(name))?;
-        Ok((rows, next_rows))
+        let done = begun
+            .map_err(|error| failed(name, true, error))
+            .and_then(|()| {
+                let rows = rows.map_err(|error| failed(name, false, error))?;
+                let next_rows = next_rows.map_err(|error| failed(next_name, false, error))?;
+                committed.map_err(|error| failed(name, false, error))?;
+                Ok((rows, next_rows))
+            });
+        if let Err(Error::Standby { .. }) = done {
+            // The address may lead to the primary by now: only a new connection finds out.
+            drop(Object::take(client));
+        }
+        done
     }
 
     async fn one(
@@ -457,9 +461,10 @@ impl Store {
     async fn client(&self) -> Result<Object, Error> {
         match tokio::time::timeout(self.patience, self.pool.get()).await {
             Ok(Ok(client)) => Ok(client),
-            Ok(Err(error)) => Err(Error::Connect(connect::explain_pool(&error))),
+            Ok(Err(error)) => Err(connect::explain_pool(&self.place, error)),
             Err(_) => Err(Error::Connect(format!(
-                "no connection within {} s",
+                "{}: no connection within {} s",
+                self.place,
                 self.patience.as_secs()
             ))),
         }

@@ -128,7 +128,7 @@ async fn check_doorbell(config: &Config, store: &Store) -> Result<(), Failure> {
         say!("doorbell: this relay does without (relay.doorbell = false), and polls every {poll}");
     } else if !store.doorbell().await?.hangs {
         say!("doorbell: {}; this relay polls every {poll}", hangs(false));
-    } else if Bell::try_out(&config.database, store).await? {
+    } else if Bell::try_out(store).await? {
         say!("doorbell: {}", hangs(true));
     } else {
         say!(

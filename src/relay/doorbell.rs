@@ -22,7 +22,7 @@ use tokio::{
 use uuid::Uuid;
 
 pub(super) use self::pace::Pace;
-use crate::store::{self, Bell, Error, Lock, Store, Taken};
+use crate::store::{Bell, Error, Lock, Store, Taken};
 
 /// One after the other tries to become the keeper, on average, when it is gone.
 const BETWEEN: Duration = Duration::from_millis(30);
@@ -87,7 +87,6 @@ pub(super) enum Heard {
 
 /// Keeps the bell, as a task of its own.
 struct Keeper {
-    database: store::Config,
     store: Store,
     relay: Uuid,
     rng: StdRng,
@@ -102,7 +101,6 @@ struct Keeper {
 impl Doorbell {
     /// Starts the keeper, who waits for a vacancy.
     pub(super) fn start(
-        database: &store::Config,
         store: &Store,
         relay: Uuid,
         rng: &mut StdRng,
@@ -113,7 +111,6 @@ impl Doorbell {
         let (orders, ordered) = watch::channel(Order::Leave);
         let (vacancies, vacant) = mpsc::unbounded_channel();
         let keeper = Keeper {
-            database: database.clone(),
             store: store.clone(),
             relay,
             rng: StdRng::from_rng(rng),
@@ -227,7 +224,7 @@ impl Keeper {
         if *self.orders.borrow() == Order::Leave || !doorbell.hangs || doorbell.kept {
             return Ok(None);
         }
-        let taken = Bell::take(&self.database, &self.store, self.relay, &self.rings);
+        let taken = Bell::take(&self.store, self.relay, &self.rings);
         taken.await.map(Some)
     }
 
@@ -262,8 +259,8 @@ impl Keeper {
         loop {
             tokio::select! {
                 wanted = other_than(order, &mut self.orders) => return Ok(wanted),
-                () = bell.listener.broken() => return Err(broken()),
-                () = bell.lock.broken() => return Err(broken()),
+                error = bell.listener.broken() => return Err(error),
+                error = bell.lock.broken() => return Err(error),
                 _ = tick.tick() => {
                     bell.listener.ping().await?;
                     bell.lock.ping().await?;
@@ -291,7 +288,7 @@ impl Keeper {
                     wait = AGAIN;
                     lock.cancel().await?;
                 }
-                () = listener.broken() => return Err(broken()),
+                error = listener.broken() => return Err(error),
                 () = time::sleep(wait) => {
                     if cancelled {
                         // A cancel can come too early, or get lost.
@@ -315,8 +312,4 @@ impl Keeper {
 async fn other_than(order: Order, orders: &mut watch::Receiver<Order>) -> Order {
     let wanted = orders.wait_for(|wanted| *wanted != order).await;
     wanted.map_or(Order::Leave, |wanted| *wanted)
-}
-
-fn broken() -> Error {
-    Error::Connect("the connection of the doorbell broke".into())
 }

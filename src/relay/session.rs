@@ -40,7 +40,7 @@ use super::{
 };
 use crate::{
     message::{Lane, Settlement},
-    store::{self, Claim, ClaimState, Peer, Registration, Settle, Store},
+    store::{Claim, ClaimState, Peer, Registration, Settle, Store},
 };
 
 /// Rows of one key in one claim: more would wait in memory behind each other.
@@ -68,7 +68,6 @@ pub(super) struct Void;
 
 /// What a session works with and leaves to the next one.
 pub(super) struct Stage<'a> {
-    pub(super) database: &'a store::Config,
     pub(super) store: &'a Store,
     /// For what has finished.
     pub(super) settles: &'a Store,
@@ -165,8 +164,7 @@ impl<'a> Session<'a> {
         let reaped = CancellationToken::new();
         tasks.spawn(renewal.run(reaped.clone()));
         stage.vitals.registered(lifeline.clone());
-        let doorbell =
-            Doorbell::start(stage.database, stage.store, me.relay, stage.rng, &mut tasks);
+        let doorbell = Doorbell::start(stage.store, me.relay, stage.rng, &mut tasks);
         Ok(Session {
             lanes: Lanes::new(config.poll),
             // They were found in an earlier registration.

@@ -8,7 +8,7 @@
 //! Failure: any error of either means that both are given up. The server lets go of the locks with the session, and finds out
 //! within about ten seconds where the network hides its end.
 
-use std::{future::poll_fn, task::Poll, time::Duration};
+use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use tokio::{
     sync::{mpsc, watch},
@@ -19,7 +19,11 @@ use tokio_postgres::{AsyncMessage, Client, Row, types::Type};
 use tokio_postgres_rustls::MakeRustlsConnect;
 use uuid::Uuid;
 
-use super::{Config, Error, Parameter, Store, connect, sql};
+use super::{
+    Error, Parameter, Store,
+    connect::{Connector, Fresh},
+    sql,
+};
 
 /// A session that hears nothing for so long is none.
 const PROOF: Duration = Duration::from_secs(2);
@@ -68,6 +72,7 @@ pub struct Lock(Line);
 struct Line {
     client: Client,
     tls: MakeRustlsConnect,
+    place: Arc<str>,
     pid: i32,
     words: mpsc::UnboundedReceiver<String>,
     _driver: JoinSet<()>,
@@ -99,12 +104,11 @@ impl Store {
 impl Bell {
     /// Tries to become the keeper for this relay. What rings is counted in `rings`.
     pub async fn take(
-        config: &Config,
         store: &Store,
         relay: Uuid,
         rings: &watch::Sender<u64>,
     ) -> Result<Taken, Error> {
-        let Some(bell) = Bell::open(config, store, rings).await? else {
+        let Some(bell) = Bell::open(store, rings).await? else {
             return Ok(Taken::Deaf);
         };
         let (lock, listener) = (&bell.lock.0, &bell.listener.0);
@@ -129,14 +133,11 @@ impl Bell {
     }
 
     /// Connects, and has both prove to be sessions. `None`: they are not.
-    async fn open(
-        config: &Config,
-        store: &Store,
-        rings: &watch::Sender<u64>,
-    ) -> Result<Option<Bell>, Error> {
+    async fn open(store: &Store, rings: &watch::Sender<u64>) -> Result<Option<Bell>, Error> {
+        let connector = store.pool.manager();
         let (lock, listener) = tokio::try_join!(
-            Line::connect(config, None),
-            Line::connect(config, Some(rings))
+            Line::connect(connector, None),
+            Line::connect(connector, Some(rings))
         )?;
         let (mut lock, mut listener) = (lock, listener);
         let word = format!("{} {}", lock.pid, listener.pid);
@@ -160,10 +161,10 @@ impl Bell {
         }))
     }
 
-    /// Whether connections of this configuration can keep the bell. Nothing is left behind.
-    pub async fn try_out(config: &Config, store: &Store) -> Result<bool, Error> {
+    /// Whether connections like those of this store can keep the bell. Nothing is left behind.
+    pub async fn try_out(store: &Store) -> Result<bool, Error> {
         let (rings, _) = watch::channel(0);
-        let bell = Bell::open(config, store, &rings).await?;
+        let bell = Bell::open(store, &rings).await?;
         Ok(bell.is_some())
     }
 }
@@ -172,8 +173,8 @@ impl Bell {
 
 impl Listener {
     /// Ends when the session does.
-    pub async fn broken(&mut self) {
-        self.0.broken().await;
+    pub async fn broken(&mut self) -> Error {
+        self.0.broken().await
     }
 
     /// Whether the server still answers.
@@ -195,8 +196,8 @@ impl Lock {
     }
 
     /// Ends when the session does.
-    pub async fn broken(&mut self) {
-        self.0.broken().await;
+    pub async fn broken(&mut self) -> Error {
+        self.0.broken().await
     }
 
     /// Whether the server still answers. Not while it waits for the lock.
@@ -207,7 +208,7 @@ impl Lock {
     /// Waits for the lock, however long that takes. Returns whether it is held: it is not after [`Lock::cancel`].
     pub async fn arm(&self) -> Result<bool, Error> {
         let rows = self.0.client.query_typed(sql::ARM.text, &[]).await;
-        let rows = rows.map_err(|error| failed(sql::ARM, &error))?;
+        let rows = rows.map_err(|error| self.0.failed(sql::ARM, &error))?;
         Ok(rows.first().is_some_and(|row| row.get("armed")))
     }
 
@@ -216,8 +217,8 @@ impl Lock {
         let token = self.0.client.cancel_token();
         let cancel = token.cancel_query(self.0.tls.clone());
         match time::timeout(PATIENCE, cancel).await {
-            Ok(done) => done.map_err(|error| failed(sql::ARM, &error)),
-            Err(_) => Err(late(sql::ARM)),
+            Ok(done) => done.map_err(|error| self.0.failed(sql::ARM, &error)),
+            Err(_) => Err(self.0.late(sql::ARM)),
         }
     }
 
@@ -231,15 +232,17 @@ impl Lock {
 
 impl Line {
     /// `rings`: where to count what rings on it.
-    async fn connect(config: &Config, rings: Option<&watch::Sender<u64>>) -> Result<Line, Error> {
-        let (mut postgres, tls) = connect::parse(config)?;
-        let name = postgres.get_application_name().unwrap_or_default();
-        let name = format!("{name} doorbell");
-        postgres.application_name(name);
-        let connected = time::timeout(PATIENCE, postgres.connect(tls.clone())).await;
-        let (client, mut connection) = connected
-            .map_err(|_| Error::Connect("no answer".into()))?
-            .map_err(|error| Error::Connect(connect::explain(&error)))?;
+    async fn connect(
+        connector: &Connector,
+        rings: Option<&watch::Sender<u64>>,
+    ) -> Result<Line, Error> {
+        let place = connector.place();
+        let connected = time::timeout(PATIENCE, connector.open(Some("doorbell"))).await;
+        let Fresh {
+            client,
+            driver: mut connection,
+            tls,
+        } = connected.map_err(|_| Error::Connect(format!("{place}: no answer")))??;
         let (word, words) = mpsc::unbounded_channel();
         let rings = rings.cloned();
         // It reads whatever comes, at any time: a listener that doesn't would hold up the server's queue.
@@ -264,6 +267,7 @@ impl Line {
         let mut line = Line {
             client,
             tls,
+            place,
             pid: 0,
             words,
             _driver: driver,
@@ -283,15 +287,28 @@ impl Line {
     }
 
     /// The words of others' probes are nothing to us.
-    async fn broken(&mut self) {
+    async fn broken(&mut self) -> Error {
         while self.words.recv().await.is_some() {}
+        Error::Connect(format!("{}: a session of the doorbell broke", self.place))
+    }
+
+    fn failed(&self, statement: sql::Statement, error: &tokio_postgres::Error) -> Error {
+        Error::failed(statement.name, &self.place, false, error)
+    }
+
+    fn late(&self, statement: sql::Statement) -> Error {
+        Error::Timeout {
+            statement: statement.name,
+            after: PATIENCE,
+            place: Arc::clone(&self.place),
+        }
     }
 
     async fn run(&self, statement: sql::Statement) -> Result<(), Error> {
         let run = self.client.batch_execute(statement.text);
         match time::timeout(PATIENCE, run).await {
-            Ok(done) => done.map_err(|error| failed(statement, &error)),
-            Err(_) => Err(late(statement)),
+            Ok(done) => done.map_err(|error| self.failed(statement, &error)),
+            Err(_) => Err(self.late(statement)),
         }
     }
 
@@ -302,8 +319,8 @@ impl Line {
     ) -> Result<Row, Error> {
         let query = self.client.query_typed(statement.text, parameters);
         let rows = match time::timeout(PATIENCE, query).await {
-            Ok(rows) => rows.map_err(|error| failed(statement, &error))?,
-            Err(_) => return Err(late(statement)),
+            Ok(rows) => rows.map_err(|error| self.failed(statement, &error))?,
+            Err(_) => return Err(self.late(statement)),
         };
         rows.into_iter().next().ok_or(Error::Statement {
             statement: statement.name,
@@ -323,20 +340,5 @@ impl From<&Row> for Doorbell {
             stray: row.get("stray"),
             relays: usize::try_from(row.get::<_, i64>("relays")).unwrap_or(0),
         }
-    }
-}
-
-fn failed(statement: sql::Statement, error: &tokio_postgres::Error) -> Error {
-    Error::Statement {
-        statement: statement.name,
-        message: connect::explain(error),
-        state: error.code().map(|state| state.code().to_owned()),
-    }
-}
-
-fn late(statement: sql::Statement) -> Error {
-    Error::Timeout {
-        statement: statement.name,
-        after: PATIENCE,
     }
 }

@@ -1,150 +1,306 @@
-//! How a connection is made, and what went wrong with one, in words.
-//!
-//! `sslmode` means what it means to libpq: `disable`; `prefer` (the default) and `require` encrypt without a look at the
-//! certificate; `verify-ca` and `verify-full` check it and the host name, against `ca_file` or the system's authorities.
+//! How a connection is made, to the first of its hosts that will do, and what went wrong with it, in words.
 
-use std::{error::Error as _, path::Path, sync::Arc, time::Duration};
+use std::{
+    error::Error as _,
+    fmt,
+    ops::Deref,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
-use deadpool_postgres::PoolError;
-use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, ServerName, UnixTime, pem::PemObject},
+use deadpool::managed::{self, Metrics, PoolError, RecycleError, RecycleResult};
+use tokio::task::JoinSet;
+use tokio_postgres::{
+    Client, Socket,
+    config::{ChannelBinding, Host},
+    tls::MakeTlsConnect,
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{Config, Error};
+use super::{
+    Config, Error, sql,
+    tls::Tls,
+    url::{self, Options, Server},
+};
 
-/// Reads the URL and prepares TLS.
-pub(super) fn parse(config: &Config) -> Result<(tokio_postgres::Config, MakeRustlsConnect), Error> {
-    let (options, verify) = options(&config.url)?;
-    Ok((options, tls(verify, config.ca_file.as_deref())?))
+/// What drives a connection; it hears what the server says unasked.
+pub(super) type Driver =
+    tokio_postgres::Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+
+/// Makes connections of one configuration.
+pub(super) struct Connector {
+    pub(super) config: Config,
+    options: Options,
+    tls: Tls,
+    place: Arc<str>,
+    /// The host to begin with: the last that would do. One that a connection was given up on has had its turn.
+    next: AtomicUsize,
 }
 
-/// Reads the URL: how to connect, and whether to check the server's certificate.
-pub(super) fn options(url: &str) -> Result<(tokio_postgres::Config, bool), Error> {
-    let (url, verify) = split_verify(url);
-    // The parser's text names the parameter that is wrong; it never holds a value that may be the password.
-    let mut postgres: tokio_postgres::Config = url
-        .parse()
-        .map_err(|error| Error::Config(explain(&error)))?;
-    if postgres.get_application_name().is_none() {
-        postgres.application_name("outbox-relay");
-    }
-    if postgres.get_connect_timeout().is_none() {
-        postgres.connect_timeout(Duration::from_secs(10));
-    }
-    // A peer that vanished is noticed by the kernel, with statements under way or not.
-    postgres.keepalives_idle(Duration::from_secs(10));
-    postgres.keepalives_interval(Duration::from_secs(5));
-    postgres.keepalives_retries(3);
-    if postgres.get_tcp_user_timeout().is_none() {
-        postgres.tcp_user_timeout(Duration::from_secs(30));
-    }
-    Ok((postgres, verify))
+/// One that was made and is not driven yet.
+pub(super) struct Fresh {
+    pub(super) client: Client,
+    pub(super) driver: Driver,
+    pub(super) tls: MakeRustlsConnect,
 }
 
-/// The client library does not know `verify-ca` and `verify-full`: they become `require`, and a check of ours.
-fn split_verify(url: &str) -> (String, bool) {
-    for mode in ["verify-full", "verify-ca"] {
-        let wanted = format!("sslmode={mode}");
-        if url.contains(&wanted) {
-            return (url.replace(&wanted, "sslmode=require"), true);
+/// One in the pool. It ends when it is dropped.
+pub(super) struct Connection {
+    client: Client,
+    _driver: JoinSet<()>,
+}
+
+pub(super) type Pool = managed::Pool<Connector>;
+pub(super) type Object = managed::Object<Connector>;
+
+// === impl Connector ===
+
+impl Connector {
+    /// Reads all that the configuration names.
+    pub(super) fn new(config: &Config) -> Result<Connector, Error> {
+        let options = url::options(config)?;
+        Ok(Connector {
+            config: config.clone(),
+            tls: Tls::new(&options.trust)?,
+            place: Place(&options.postgres).to_string().into(),
+            options,
+            next: AtomicUsize::new(0),
+        })
+    }
+
+    /// Where it connects to, for messages: hosts, ports and the database.
+    pub(super) fn place(&self) -> Arc<str> {
+        Arc::clone(&self.place)
+    }
+
+    /// Connects, host by host. `purpose` is added to the name that the server shows.
+    pub(super) async fn open(&self, purpose: Option<&str>) -> Result<Fresh, Error> {
+        let options = self.renewed();
+        let options = options.as_ref().unwrap_or(&self.options);
+        let mut all = options.postgres.clone();
+        if let Some(purpose) = purpose {
+            let name = all.get_application_name().unwrap_or_default();
+            let name = format!("{name} {purpose}");
+            all.application_name(name);
+        }
+        let tls = self.tls.current();
+        let hosts = all.get_hosts().len().max(all.get_hostaddrs().len());
+        let mut failures = Vec::new();
+        let first = self.next.load(Ordering::Relaxed);
+        for number in (first..first + hosts).map(|number| number % hosts) {
+            // Whoever waits for this may have less patience than a host that is silent.
+            self.next.store(number + 1, Ordering::Relaxed);
+            let one = match alone(&all, number) {
+                Ok(one) => one,
+                Err(error) => return Err(Error::Config(error.into())),
+            };
+            match self.open_one(&one, tls.clone(), options.server).await {
+                Ok(fresh) => {
+                    self.next.store(number, Ordering::Relaxed);
+                    return Ok(fresh);
+                }
+                Err(error) => failures.push(format!("{}: {error}", Place(&one))),
+            }
+        }
+        Err(Error::Connect(failures.join("; ")))
+    }
+
+    async fn open_one(
+        &self,
+        postgres: &tokio_postgres::Config,
+        tls: MakeRustlsConnect,
+        wanted: Server,
+    ) -> Result<Fresh, String> {
+        let made = postgres.connect(tls.clone()).await;
+        let (client, mut driver) = made.map_err(|error| self.why(postgres, &error))?;
+        if wanted != Server::Any {
+            let asked = client.query_typed(sql::STANDBY.text, &[]);
+            let rows = tokio::select! {
+                rows = asked => rows.map_err(|error| explain(&error))?,
+                _ = &mut driver => return Err("the connection broke at once".into()),
+            };
+            let is = |column| rows.first().is_some_and(|row| row.get(column));
+            if is("standby") {
+                return Err("this server is a standby (read-only)".into());
+            }
+            if wanted == Server::ReadWrite && is("read_only") {
+                return Err(
+                    "its transactions are read-only by default (default_transaction_read_only), and the URL asks for \
+                     target_session_attrs=read-write"
+                        .into(),
+                );
+            }
+        }
+        Ok(Fresh {
+            client,
+            driver,
+            tls,
+        })
+    }
+
+    /// Why a connection could not be made, with what that depends on.
+    fn why(&self, postgres: &tokio_postgres::Config, error: &tokio_postgres::Error) -> String {
+        let mut text = explain(error);
+        let source = error.source().and_then(|source| source.downcast_ref());
+        if source.is_some_and(is_tls) {
+            text.push_str(&self.tls.explain());
+        }
+        if error.as_db_error().is_none()
+            && postgres.get_channel_binding() == ChannelBinding::Require
+            && text.contains("channel binding")
+        {
+            text.push_str(
+                ": channel_binding=require needs TLS and a password kept as SCRAM-SHA-256",
+            );
+        }
+        text
+    }
+}
+
+fn is_tls(error: &std::io::Error) -> bool {
+    error
+        .get_ref()
+        .is_some_and(|inner| inner.is::<rustls::Error>())
+}
+
+impl managed::Manager for Connector {
+    type Type = Connection;
+    type Error = Error;
+
+    async fn create(&self) -> Result<Connection, Error> {
+        // It is large, and seldom.
+        let Fresh { client, driver, .. } = Box::pin(self.open(None)).await?;
+        let place = self.place();
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            if let Err(error) = driver.await {
+                tracing::warn!(%place, error = explain(&error), "a connection to the database broke");
+            }
+        });
+        Ok(Connection {
+            client,
+            _driver: task,
+        })
+    }
+
+    async fn recycle(&self, connection: &mut Connection, _: &Metrics) -> RecycleResult<Error> {
+        match connection.is_closed() {
+            true => Err(RecycleError::message("it is closed")),
+            false => Ok(()),
         }
     }
-    (url.to_owned(), false)
 }
 
-fn tls(verify: bool, ca_file: Option<&Path>) -> Result<MakeRustlsConnect, Error> {
-    let provider = Arc::new(ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::Config(error.to_string()))?;
-    let client = if verify {
-        builder
-            .with_root_certificates(roots(ca_file)?)
-            .with_no_client_auth()
-    } else {
-        let unverified = Arc::new(Unverified(provider));
-        builder
-            .dangerous()
-            .with_custom_certificate_verifier(unverified)
-            .with_no_client_auth()
-    };
-    Ok(MakeRustlsConnect::new(client))
-}
+impl Deref for Connection {
+    type Target = Client;
 
-fn roots(ca_file: Option<&Path>) -> Result<RootCertStore, Error> {
-    let mut roots = RootCertStore::empty();
-    let Some(path) = ca_file else {
-        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        return Ok(roots);
-    };
-    let problem = |error: String| Error::Config(format!("ca_file {}: {error}", path.display()));
-    let certificates =
-        CertificateDer::pem_file_iter(path).map_err(|error| problem(error.to_string()))?;
-    for certificate in certificates {
-        let certificate = certificate.map_err(|error| problem(error.to_string()))?;
-        roots
-            .add(certificate)
-            .map_err(|error| problem(error.to_string()))?;
-    }
-    if roots.is_empty() {
-        Err(problem("holds no certificate".into()))
-    } else {
-        Ok(roots)
+    fn deref(&self) -> &Client {
+        &self.client
     }
 }
 
-/// What libpq does under `prefer` and `require`: encryption against those who listen, not against those who pretend.
-#[derive(Debug)]
-struct Unverified(Arc<CryptoProvider>);
+// === hosts ===
 
-impl ServerCertVerifier for Unverified {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
+/// The same way to connect, to the host of this number only.
+fn alone(
+    all: &tokio_postgres::Config,
+    number: usize,
+) -> Result<tokio_postgres::Config, &'static str> {
+    let (hosts, addresses, ports) = (all.get_hosts(), all.get_hostaddrs(), all.get_ports());
+    let many = hosts.len().max(addresses.len());
+    if !hosts.is_empty() && !addresses.is_empty() && hosts.len() != addresses.len() {
+        return Err("there are not as many hostaddr as host");
     }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
+    if ports.len() > 1 && ports.len() != many {
+        return Err("there are not as many ports as hosts");
     }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
+    let mut one = tokio_postgres::Config::new();
+    match hosts.get(number) {
+        Some(Host::Tcp(name)) => drop(one.host(name)),
+        Some(Host::Unix(path)) => drop(one.host_path(path)),
+        None => {}
     }
+    if let Some(address) = addresses.get(number) {
+        one.hostaddr(*address);
+    }
+    if let Some(port) = ports.get(number).or_else(|| ports.first()) {
+        one.port(*port);
+    }
+    if let Some(user) = all.get_user() {
+        one.user(user);
+    }
+    if let Some(password) = all.get_password() {
+        one.password(password);
+    }
+    if let Some(name) = all.get_dbname() {
+        one.dbname(name);
+    }
+    if let Some(options) = all.get_options() {
+        one.options(options);
+    }
+    if let Some(name) = all.get_application_name() {
+        one.application_name(name);
+    }
+    if let Some(timeout) = all.get_connect_timeout() {
+        one.connect_timeout(*timeout);
+    }
+    if let Some(timeout) = all.get_tcp_user_timeout() {
+        one.tcp_user_timeout(*timeout);
+    }
+    if let Some(interval) = all.get_keepalives_interval() {
+        one.keepalives_interval(interval);
+    }
+    if let Some(retries) = all.get_keepalives_retries() {
+        one.keepalives_retries(retries);
+    }
+    one.keepalives(all.get_keepalives())
+        .keepalives_idle(all.get_keepalives_idle())
+        .ssl_mode(all.get_ssl_mode())
+        .ssl_negotiation(all.get_ssl_negotiation())
+        .channel_binding(all.get_channel_binding())
+        .load_balance_hosts(all.get_load_balance_hosts());
+    Ok(one)
+}
 
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+/// Shows where a way to connect leads, and nothing of the password.
+struct Place<'a>(&'a tokio_postgres::Config);
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (hosts, addresses, ports) = (
+            self.0.get_hosts(),
+            self.0.get_hostaddrs(),
+            self.0.get_ports(),
+        );
+        for number in 0..hosts.len().max(addresses.len()) {
+            let port = ports.get(number).or_else(|| ports.first());
+            let port = port.copied().unwrap_or(5432);
+            if number > 0 {
+                f.write_str(",")?;
+            }
+            match (hosts.get(number), addresses.get(number)) {
+                (Some(Host::Unix(path)), _) => write!(f, "{}/.s.PGSQL.{port}", path.display())?,
+                (Some(Host::Tcp(name)), Some(address)) => write!(f, "{name}[{address}]:{port}")?,
+                (Some(Host::Tcp(name)), None) if name.contains(':') => {
+                    write!(f, "[{name}]:{port}")?;
+                }
+                (Some(Host::Tcp(name)), None) => write!(f, "{name}:{port}")?,
+                (None, Some(address)) => {
+                    write!(f, "{}", std::net::SocketAddr::new(*address, port))?;
+                }
+                (None, None) => {}
+            }
+        }
+        match self.0.get_dbname().or(self.0.get_user()) {
+            Some(database) => write!(f, " (database {database})"),
+            None => Ok(()),
+        }
     }
 }
+
+// === words ===
 
 /// The whole story of a database error on one line: the server's message, detail, hint and SQLSTATE, or the chain of causes.
 pub(super) fn explain(error: &tokio_postgres::Error) -> String {
@@ -166,47 +322,13 @@ pub(super) fn explain(error: &tokio_postgres::Error) -> String {
     text.replace('\n', " ")
 }
 
-/// The same for what the pool says.
-pub(super) fn explain_pool(error: &PoolError) -> String {
+/// What the pool says.
+pub(super) fn explain_pool(place: &str, error: PoolError<Error>) -> Error {
     match error {
-        PoolError::Backend(error) => explain(error),
+        PoolError::Backend(error) => error,
         PoolError::Timeout(_)
         | PoolError::Closed
         | PoolError::NoRuntimeSpecified
-        | PoolError::PostCreateHook(_) => error.to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn config(url: &str) -> Config {
-        Config {
-            url: url.into(),
-            url_file: None,
-            ca_file: None,
-            guard: None,
-        }
-    }
-
-    #[test]
-    fn the_modes_of_libpq_are_understood() {
-        for mode in ["disable", "prefer", "require", "verify-ca", "verify-full"] {
-            let url = format!("postgres://u:p@localhost/db?sslmode={mode}");
-            assert!(parse(&config(&url)).is_ok(), "{mode}");
-        }
-    }
-
-    #[test]
-    fn a_broken_url_is_named_without_its_password() {
-        let error = parse(&config("postgres://u:hunter2@localhost/db?nonsense=1"))
-            .err()
-            .unwrap()
-            .to_string();
-        assert!(
-            error.contains("nonsense") && !error.contains("hunter2"),
-            "{error}"
-        );
+        | PoolError::PostCreateHook(_) => Error::Connect(format!("{place}: {error}")),
     }
 }

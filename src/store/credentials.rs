@@ -3,35 +3,19 @@
 //! Only user and password may change so. A file that leads elsewhere, can't be read or understood is said and left alone, and
 //! the connection is made as before: which database a relay works on is decided at its start.
 
-use std::{fs, pin::Pin};
+use std::fs;
 
-use deadpool_postgres::{ConfigConnectImpl, Connect};
-use tokio::task::JoinHandle;
-use tokio_postgres::Client;
-use tokio_postgres_rustls::MakeRustlsConnect;
-
-use super::{Config, Error, connect};
-
-type Options = tokio_postgres::Config;
-
-/// How connections are made.
-pub(super) struct Connector {
-    connect: ConfigConnectImpl<MakeRustlsConnect>,
-    config: Config,
-}
+use super::{
+    Config, Error,
+    connect::Connector,
+    url::{self, Options},
+};
 
 // === impl Connector ===
 
 impl Connector {
-    pub(super) fn new(config: &Config, tls: MakeRustlsConnect) -> Connector {
-        Connector {
-            connect: ConfigConnectImpl { tls },
-            config: config.clone(),
-        }
-    }
-
     /// What the file says now; `None` where there is none, or it can't be followed.
-    fn renewed(&self) -> Option<Options> {
+    pub(super) fn renewed(&self) -> Option<Options> {
         let path = self.config.url_file.as_ref()?;
         let read = || -> Result<Options, String> {
             let url = fs::read_to_string(path).map_err(|error| error.to_string())?;
@@ -43,8 +27,7 @@ impl Connector {
             if !now.leads_to(&self.config) {
                 return Err("it leads elsewhere now, which needs a restart".into());
             }
-            let (options, _) = connect::options(&now.url).map_err(|error| error.to_string())?;
-            Ok(options)
+            url::options(&now).map_err(|error| error.to_string())
         };
         read()
             .inspect_err(|error| {
@@ -57,22 +40,6 @@ impl Connector {
     }
 }
 
-impl Connect for Connector {
-    fn connect(
-        &self,
-        options: &Options,
-    ) -> Pin<
-        Box<
-            dyn Future<Output = Result<(Client, JoinHandle<()>), tokio_postgres::Error>>
-                + Send
-                + '_,
-        >,
-    > {
-        let renewed = self.renewed();
-        self.connect.connect(renewed.as_ref().unwrap_or(options))
-    }
-}
-
 // === impl Config ===
 
 impl Config {
@@ -81,19 +48,19 @@ impl Config {
     pub fn leads_to(&self, other: &Config) -> bool {
         let same_file = self.url_file.is_some() && self.url_file == other.url_file;
         let same_place = || -> Result<bool, Error> {
-            let (ours, verify) = connect::options(&self.url)?;
-            let (mut theirs, verify_theirs) = connect::options(&other.url)?;
+            let (ours, mut theirs) = (url::options(self)?, url::options(other)?);
+            let (credentials, before) = (&ours.postgres, &mut theirs.postgres);
             // Without a name the database is called as its user is.
-            if ours.get_user() != theirs.get_user() && ours.get_dbname().is_none() {
+            if credentials.get_user() != before.get_user() && credentials.get_dbname().is_none() {
                 return Ok(false);
             }
-            if let Some(user) = ours.get_user() {
-                theirs.user(user);
+            if let Some(user) = credentials.get_user() {
+                before.user(user);
             }
-            if let Some(password) = ours.get_password() {
-                theirs.password(password);
+            if let Some(password) = credentials.get_password() {
+                before.password(password);
             }
-            Ok(ours == theirs && verify == verify_theirs)
+            Ok(ours == theirs)
         };
         self.url == other.url || (same_file && same_place().unwrap_or(false))
     }

@@ -1,6 +1,8 @@
 //! What can go wrong between us and the database.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
+
+use super::connect::explain;
 
 /// What can go wrong between us and the database.
 #[derive(Debug, thiserror::Error)]
@@ -8,9 +10,17 @@ pub enum Error {
     /// The configuration can't be used.
     #[error("the database configuration can't be used: {0}")]
     Config(String),
-    /// No connection.
+    /// No connection. The text says to which host, port and database, for each that was tried.
     #[error("can't connect to the database: {0}")]
     Connect(String),
+    /// Connected, but nothing can be written there.
+    #[error(
+        "this server is a standby (read-only): {place}; the outbox can be worked on at the primary only"
+    )]
+    Standby {
+        /// Host, port and database.
+        place: Arc<str>,
+    },
     /// The server refused a statement, or the connection broke under it.
     #[error("{statement}: {message}")]
     Statement {
@@ -22,12 +32,14 @@ pub enum Error {
         state: Option<String>,
     },
     /// No answer in time; the connection was given up.
-    #[error("{statement}: no answer from the database within {} s", .after.as_secs())]
+    #[error("{statement}: no answer from the database within {} s: {place}", .after.as_secs())]
     Timeout {
         /// The file in `sql/` that holds the statement.
         statement: &'static str,
         /// How long was waited.
         after: Duration,
+        /// Host, port and database.
+        place: Arc<str>,
     },
     /// The database is not one that this relay may deliver from; the text says why and what to do.
     #[error("{0}")]
@@ -37,6 +49,35 @@ pub enum Error {
 // === impl Error ===
 
 impl Error {
+    /// What became of a statement. A standby can't even begin what may write: it doesn't support that, or finds itself read-only.
+    pub(super) fn failed(
+        statement: &'static str,
+        place: &Arc<str>,
+        begins: bool,
+        error: &tokio_postgres::Error,
+    ) -> Error {
+        let state = error.code().map(|state| state.code().to_owned());
+        let standby = match state.as_deref() {
+            Some("25006") => true,
+            Some("0A000") => begins,
+            Some(_) | None => false,
+        };
+        if standby {
+            return Error::Standby {
+                place: Arc::clone(place),
+            };
+        }
+        let message = match error.as_db_error() {
+            Some(_) => explain(error),
+            None => format!("{place}: {}", explain(error)),
+        };
+        Error::Statement {
+            statement,
+            message,
+            state,
+        }
+    }
+
     /// Whether the server refused what a row holds, or what somebody's trigger thinks of it: another row may pass. Not so where the
     /// server is away, busy, full or read-only, or the statement itself fits no schema (SQLSTATE classes, PostgreSQL's appendix A).
     pub fn is_data(&self) -> bool {
@@ -52,6 +93,7 @@ impl Error {
             Error::Statement { state: None, .. }
             | Error::Config(_)
             | Error::Connect(_)
+            | Error::Standby { .. }
             | Error::Timeout { .. }
             | Error::Refused(_) => false,
         }

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::{Error, Store, connect, identity};
+use super::{Error, Object, Store, identity};
 
 /// One numbered file of `sql/migrations`.
 struct Migration {
@@ -149,8 +149,10 @@ impl Store {
         let mut tries = 0;
         loop {
             let client = self.client().await?;
+            let mut begins = true;
             let done = async {
                 client.batch_execute(BEGIN).await?;
+                begins = false;
                 if let Some(version) = version {
                     // Under the lock, in a statement of its own: another migrator may have been faster.
                     let present: bool =
@@ -173,15 +175,11 @@ impl Store {
             .await;
             let Err(error) = done else { return Ok(()) };
             // Not through the pool again: the transaction is still open in it.
-            drop(deadpool_postgres::Object::take(client));
+            drop(Object::take(client));
             tries += 1;
             let lock = error.code() == Some(&tokio_postgres::error::SqlState::LOCK_NOT_AVAILABLE);
             if !lock || tries == TRIES {
-                return Err(Error::Statement {
-                    statement: what,
-                    message: connect::explain(&error),
-                    state: error.code().map(|state| state.code().to_owned()),
-                });
+                return Err(Error::failed(what, &self.place, begins, &error));
             }
             tracing::info!(what, tries, "a lock is taken, trying again");
             tokio::time::sleep(Duration::from_millis(500)).await;

@@ -60,6 +60,7 @@ statements! {
     SET_GUARD = "set_guard",
     SET_UNROUTED = "set_unrouted",
     SHAPE = "shape",
+    STANDBY = "standby",
     STATUS_DEAD_LETTERS = "status_dead_letters",
     STATUS_ENDPOINTS = "status_endpoints",
     STATUS_LANES = "status_lanes",

@@ -30,7 +30,7 @@ const FOREIGN: &[(&[&str], &[&str])] = &[
             "reqwest",
             "hyper",
             "tokio_postgres",
-            "deadpool_postgres",
+            "deadpool",
             "tracing",
             "rand::rng",
             "Instant",
@@ -44,7 +44,7 @@ const FOREIGN: &[(&[&str], &[&str])] = &[
     (&["store"], &["reqwest", "hyper"]),
     (
         &["delivery", "relay", "maintenance", "config", "app"],
-        &["tokio_postgres", "deadpool_postgres"],
+        &["tokio_postgres", "deadpool"],
     ),
     (&["relay", "maintenance", "app"], &["reqwest", "hyper"]),
 ];

@@ -43,4 +43,5 @@ mod shape;
 mod smoke;
 mod statements;
 mod support;
+mod tls;
 mod verifiers;

@@ -26,6 +26,7 @@ pub(crate) mod proxy;
 pub(crate) mod relay;
 pub(crate) mod rows;
 pub(crate) mod scene;
+pub(crate) mod secure;
 
 /// Names the variable with the superuser's URL of the server.
 const SERVER: &str = "OUTBOX_TEST_POSTGRES_URL";

@@ -1,0 +1,262 @@
+//! What a connection string says, in libpq's words. The driver reads most of it; what it does not know, or knows less of than
+//! libpq, is read here: whom to trust (`sslmode`, `sslrootcert`), what to show (`sslcert`, `sslkey`), and whether the server must
+//! be a primary (`target_session_attrs`).
+//!
+//! No message holds a value, for any of them may be a part of the password, where somebody forgot to encode it.
+
+use std::{path::PathBuf, time::Duration};
+
+use percent_encoding::percent_decode_str;
+use tokio_postgres::config::{SslMode, SslNegotiation, TargetSessionAttrs};
+
+use super::{
+    Config, Error,
+    connect::explain,
+    tls::{Authorities, Check, Trust},
+};
+
+/// The words that are read here.
+const OURS: [&str; 5] = [
+    "sslmode",
+    "sslrootcert",
+    "sslcert",
+    "sslkey",
+    "target_session_attrs",
+];
+
+/// How to connect.
+#[derive(Clone, PartialEq)]
+pub(super) struct Options {
+    pub(super) postgres: tokio_postgres::Config,
+    pub(super) trust: Trust,
+    pub(super) server: Server,
+}
+
+/// What a server must be for a connection to stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Server {
+    /// Not asked: one of its kind, and the first transaction tells.
+    Any,
+    /// No standby.
+    Primary,
+    /// One whose transactions may write if they don't say so.
+    ReadWrite,
+}
+
+/// Reads the connection string of a configuration.
+pub(super) fn options(config: &Config) -> Result<Options, Error> {
+    let (rest, ours) = split(&config.url);
+    let mut postgres: tokio_postgres::Config = rest
+        .parse()
+        .map_err(|error| Error::Config(explain(&error)))?;
+    if postgres.get_hosts().is_empty() && postgres.get_hostaddrs().is_empty() {
+        return Err(Error::Config("it names no host".into()));
+    }
+    let said = |key: &str| {
+        let all = ours.iter().rev();
+        let mut found = all.filter(|(name, _)| name == key);
+        found.next().map(|(_, value)| value.as_str())
+    };
+    let server = match said("target_session_attrs") {
+        // A relay can do nothing on a standby, so among several hosts it looks for the primary unasked.
+        None | Some("any") if postgres.get_hosts().len() > 1 => Server::Primary,
+        None | Some("any") => Server::Any,
+        Some("primary") => Server::Primary,
+        Some("read-write") => Server::ReadWrite,
+        Some("read-only" | "standby" | "prefer-standby") => {
+            return Err(Error::Config(
+                "target_session_attrs must be any, primary or read-write: the outbox can be worked on at a primary only"
+                    .into(),
+            ));
+        }
+        Some(_) => return Err(invalid("target_session_attrs")),
+    };
+    // That is asked here, host by host, in our own words.
+    postgres.target_session_attrs(TargetSessionAttrs::Any);
+    let (mode, trust) = trust(config, said)?;
+    postgres.ssl_mode(mode);
+    let direct = postgres.get_ssl_negotiation() == SslNegotiation::Direct;
+    complete(&mut postgres);
+    Ok(Options {
+        postgres,
+        trust: Trust { direct, ..trust },
+        server,
+    })
+}
+
+/// What a connection of ours needs and most strings don't say.
+fn complete(postgres: &mut tokio_postgres::Config) {
+    if postgres.get_application_name().is_none() {
+        postgres.application_name("outbox-relay");
+    }
+    if postgres.get_connect_timeout().is_none() {
+        postgres.connect_timeout(Duration::from_secs(10));
+    }
+    // A peer that vanished is noticed by the kernel, with statements under way or not.
+    postgres.keepalives_idle(Duration::from_secs(10));
+    postgres.keepalives_interval(Duration::from_secs(5));
+    postgres.keepalives_retries(3);
+    if postgres.get_tcp_user_timeout().is_none() {
+        postgres.tcp_user_timeout(Duration::from_secs(30));
+    }
+}
+
+/// `sslmode` and its files, as libpq understands them: an authority that is named is asked under `prefer` and `require`, too.
+fn trust<'a>(
+    config: &Config,
+    said: impl Fn(&str) -> Option<&'a str>,
+) -> Result<(SslMode, Trust), Error> {
+    let named = |key| said(key).filter(|value| !value.is_empty());
+    let system = named("sslrootcert") == Some("system");
+    let in_url = named("sslrootcert").filter(|_| !system).map(PathBuf::from);
+    let in_file = config.ca_file.clone();
+    if (in_url.is_some() || system) && in_file.is_some() && in_url != in_file {
+        return Err(Error::Config(
+            "ca_file and sslrootcert name different authorities: only one of the two can be right"
+                .into(),
+        ));
+    }
+    let authorities = match in_url.or(in_file) {
+        Some(file) => Authorities::File(file),
+        None => Authorities::System,
+    };
+    let private = authorities != Authorities::System;
+    let weak = match private {
+        true => Check::Chain,
+        false => Check::Nothing,
+    };
+    let default = if system { "verify-full" } else { "prefer" };
+    let word = said("sslmode").unwrap_or(default);
+    let (mode, check) = match word {
+        "disable" => (SslMode::Disable, Check::Nothing),
+        // The two differ in what is tried first; both end with what the server can do.
+        "allow" | "prefer" => (SslMode::Prefer, weak),
+        "require" => (SslMode::Require, weak),
+        "verify-ca" => (SslMode::Require, Check::Chain),
+        "verify-full" => (SslMode::Require, Check::Name),
+        _ => return Err(invalid("sslmode")),
+    };
+    if system && word != "verify-full" {
+        return Err(Error::Config(
+            "sslrootcert=system needs sslmode=verify-full: everybody can have a certificate of a public authority".into(),
+        ));
+    }
+    if word == "verify-ca" && !private {
+        return Err(Error::Config(
+            "sslmode=verify-ca needs an authority of your own (ca_file, or sslrootcert in the URL), for everybody can have a \
+             certificate of a public one: name it, or say sslmode=verify-full"
+                .into(),
+        ));
+    }
+    let client = match (named("sslcert"), named("sslkey")) {
+        (Some(cert), Some(key)) => Some((cert.into(), key.into())),
+        (None, None) => None,
+        (Some(_), None) | (None, Some(_)) => {
+            return Err(Error::Config(
+                "sslcert and sslkey go together: the certificate that is shown, and its private key".into(),
+            ));
+        }
+    };
+    let trust = Trust {
+        check,
+        authorities,
+        client,
+        direct: false,
+    };
+    Ok((mode, trust))
+}
+
+fn invalid(key: &str) -> Error {
+    // In the words of the driver.
+    Error::Config(format!(
+        "invalid connection string: invalid value for option `{key}`"
+    ))
+}
+
+/// Takes our words out of a string. What makes no sense is left for the driver to judge.
+fn split(text: &str) -> (String, Vec<(String, String)>) {
+    let scheme = ["postgres://", "postgresql://"]
+        .into_iter()
+        .find(|scheme| text.starts_with(scheme));
+    match scheme {
+        Some(scheme) => split_url(text, scheme.len()),
+        None => split_pairs(text),
+    }
+}
+
+fn split_url(text: &str, start: usize) -> (String, Vec<(String, String)>) {
+    // The driver looks for the credentials first; a password may hold a question mark.
+    let host = text[start..].find('@').map_or(start, |at| start + at + 1);
+    let Some(query) = text[host..].find('?').map(|at| host + at) else {
+        return (text.to_owned(), Vec::new());
+    };
+    let decode = |text| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let mut ours = Vec::new();
+    let mut rest = Vec::new();
+    for part in text[query + 1..].split('&') {
+        match part
+            .split_once('=')
+            .map(|(key, value)| (decode(key), value))
+        {
+            Some((key, value)) if OURS.contains(&&*key) => ours.push((key, decode(value))),
+            _ => rest.push(part),
+        }
+    }
+    let mut kept = text[..query].to_owned();
+    if !rest.is_empty() {
+        kept.push('?');
+        kept.push_str(&rest.join("&"));
+    }
+    (kept, ours)
+}
+
+fn split_pairs(text: &str) -> (String, Vec<(String, String)>) {
+    let mut ours = Vec::new();
+    let mut kept = String::new();
+    let mut rest = text;
+    while let Some((key, value, end)) = pair(rest) {
+        if OURS.contains(&key) {
+            ours.push((key.to_owned(), value));
+            kept.push(' ');
+        } else {
+            kept.push_str(&rest[..end]);
+        }
+        rest = &rest[end..];
+    }
+    kept.push_str(rest);
+    (kept, ours)
+}
+
+/// The first `key = value` of a string, and where it ends.
+fn pair(text: &str) -> Option<(&str, String, usize)> {
+    let (key, after) = text.split_once('=')?;
+    let value = after.trim_start();
+    let quoted = value.starts_with('\'');
+    let mut said = String::new();
+    let mut letters = value.char_indices().skip(usize::from(quoted));
+    let mut end = None;
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '\\' => said.extend(letters.next().map(|(_, letter)| letter)),
+            '\'' if quoted => {
+                end = Some(at + 1);
+                break;
+            }
+            letter if !quoted && letter.is_whitespace() => {
+                end = Some(at);
+                break;
+            }
+            letter => said.push(letter),
+        }
+    }
+    let end = match (end, quoted) {
+        (Some(end), _) => end,
+        (None, false) => value.len(),
+        // It has no end.
+        (None, true) => return None,
+    };
+    Some((key.trim(), said, text.len() - value.len() + end))
+}
+
+#[cfg(test)]
+mod tests;
