@@ -237,12 +237,17 @@ async fn live(
 /// Waits until the database can be used again; one that must not be used ends the relay. `false`: stopped.
 async fn wait_for(store: &Store, vitals: &Vitals, stop: &CancellationToken) -> Result<bool, Error> {
     let mut wait = FIRST_WAIT;
+    let mut said = String::new();
     loop {
         match store.check().await {
             Ok(_) => return Ok(!stop.is_cancelled()),
             Err(error @ store::Error::Refused(_)) => return Err(error.into()),
             Err(error) => {
-                tracing::warn!(%error, "the database can't be used, trying again");
+                let error = error.to_string();
+                if error != said {
+                    tracing::warn!(error, "the database can't be used, trying again");
+                }
+                said = error;
                 vitals.failed(Instant::now());
             }
         }

@@ -29,6 +29,7 @@ use self::home::Home;
 
 mod binaries;
 mod home;
+mod standby;
 
 /// For the server to accept connections, or to end when told so.
 const PATIENCE: Duration = Duration::from_secs(30);

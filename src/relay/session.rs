@@ -129,6 +129,8 @@ pub(super) struct Session<'a> {
     doubt: bool,
     /// No database call before this, after one that failed.
     retry_at: Option<Instant>,
+    /// The server can't be written to, which has been said.
+    on_standby: bool,
     backoff: Duration,
 }
 
@@ -198,6 +200,7 @@ impl<'a> Session<'a> {
             leases: HashMap::new(),
             doubt: false,
             retry_at: None,
+            on_standby: false,
             backoff: Duration::ZERO,
         })
     }

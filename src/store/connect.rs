@@ -11,7 +11,7 @@ use std::{
 };
 
 use deadpool::managed::{self, Metrics, PoolError, RecycleError, RecycleResult};
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time};
 use tokio_postgres::{
     Client, Socket,
     config::{ChannelBinding, Host},
@@ -22,7 +22,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::{
     Config, Error, sql,
     tls::Tls,
-    url::{self, Options, Server},
+    url::{self, CONNECT_TIMEOUT, Options, Server},
 };
 
 /// What drives a connection; it hears what the server says unasked.
@@ -96,7 +96,14 @@ impl Connector {
                 Ok(one) => one,
                 Err(error) => return Err(Error::Config(error.into())),
             };
-            match self.open_one(&one, tls.clone(), options.server).await {
+            // As with libpq it is the time for all of it, TLS and password included.
+            let patience = one
+                .get_connect_timeout()
+                .copied()
+                .unwrap_or(CONNECT_TIMEOUT);
+            let opened = time::timeout(patience, self.open_one(&one, tls.clone(), options.server));
+            let late = || Err(format!("no answer within {} s", patience.as_secs()));
+            match opened.await.unwrap_or_else(|_| late()) {
                 Ok(fresh) => {
                     self.next.store(number, Ordering::Relaxed);
                     return Ok(fresh);

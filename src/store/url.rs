@@ -24,6 +24,9 @@ const OURS: [&str; 5] = [
     "target_session_attrs",
 ];
 
+/// For one host to be connected to, where the string doesn't say.
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How to connect.
 #[derive(Clone, PartialEq)]
 pub(super) struct Options {
@@ -90,7 +93,7 @@ fn complete(postgres: &mut tokio_postgres::Config) {
         postgres.application_name("outbox-relay");
     }
     if postgres.get_connect_timeout().is_none() {
-        postgres.connect_timeout(Duration::from_secs(10));
+        postgres.connect_timeout(CONNECT_TIMEOUT);
     }
     // A peer that vanished is noticed by the kernel, with statements under way or not.
     postgres.keepalives_idle(Duration::from_secs(10));

@@ -13,6 +13,7 @@ mod contract;
 mod delivery;
 mod doorbell;
 mod expire;
+mod failover;
 mod fan_out;
 mod faults;
 mod formats;

@@ -32,7 +32,7 @@ async fn cluster() -> (Cluster, String) {
 }
 
 /// A connection that ends with its server, and the task that drives it.
-async fn connect(url: &str) -> (Client, JoinSet<()>) {
+pub(crate) async fn connect(url: &str) -> (Client, JoinSet<()>) {
     let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     let mut driver = JoinSet::new();
     driver.spawn(async move {
@@ -41,14 +41,15 @@ async fn connect(url: &str) -> (Client, JoinSet<()>) {
     (client, driver)
 }
 
-fn started(database: &str, receiver: &Receiver, name: &str) -> Running {
+/// A relay at work.
+pub(crate) fn started(database: &str, receiver: &Receiver, name: &str) -> Running {
     let mut relay = relay(database, endpoint("shop", &receiver.url("/")));
     relay.config.name = name.into();
     start(relay)
 }
 
 /// How many different messages came.
-fn messages(receiver: &Receiver) -> u64 {
+pub(crate) fn messages(receiver: &Receiver) -> u64 {
     let requests = receiver.requests();
     let keys: HashSet<_> = requests
         .iter()
@@ -57,7 +58,8 @@ fn messages(receiver: &Receiver) -> u64 {
     keys.len() as u64
 }
 
-async fn relays(client: &Client) -> HashSet<Uuid> {
+/// Those that are registered.
+pub(crate) async fn relays(client: &Client) -> HashSet<Uuid> {
     let rows = client.query("select relay from outbox.relays", &[]).await;
     rows.unwrap().iter().map(|row| row.get(0)).collect()
 }

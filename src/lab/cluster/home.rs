@@ -96,6 +96,25 @@ impl Home {
         Ok(())
     }
 
+    /// Another directory with a copy of the data, which no server may use meanwhile.
+    pub(super) async fn copy(&self) -> Result<Home, Error> {
+        let copy = Home::new(self.bin.clone()).await?;
+        let done = copy
+            .prepare(Command::new("cp"))
+            .arg("-Rp")
+            .args([self.data(), copy.data()])
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .status()
+            .await
+            .and_then(|status| match status.success() {
+                true => Ok(()),
+                false => Err(io::Error::other(format!("cp ended with {status}"))),
+            });
+        done.map_err(system("copy a data directory"))?;
+        Ok(copy)
+    }
+
     pub(super) fn watchdog(&self) -> Result<Child, Error> {
         self.prepare(Command::new("sh"))
             .args(["-c", WATCHDOG, "outbox-relay-lab"])

@@ -25,6 +25,7 @@ impl Session<'_> {
         if self.retry_at.take().is_some() {
             tracing::info!("the database answers again");
         }
+        self.on_standby = false;
         self.backoff = Duration::ZERO;
         self.stage.vitals.succeeded();
     }
@@ -32,7 +33,20 @@ impl Session<'_> {
     pub(super) fn failed(&mut self, what: &str, error: &Error) {
         self.backoff = (self.backoff * 2).clamp(Duration::from_millis(100), Duration::from_secs(5));
         let wait = self.backoff.mul_f64(self.stage.rng.random_range(0.5..1.0));
-        tracing::warn!(what, %error, unsettled = self.unsettled.values().map(Vec::len).sum::<usize>(), "the database failed, trying again");
+        let unsettled: usize = self.unsettled.values().map(Vec::len).sum();
+        let standby = matches!(error, Error::Standby { .. });
+        match (standby, std::mem::replace(&mut self.on_standby, standby)) {
+            (true, true) => {}
+            (true, false) => tracing::warn!(
+                what,
+                %error,
+                unsettled,
+                "nothing is delivered until the address of the database leads to a primary: connecting anew until then"
+            ),
+            (false, _) => {
+                tracing::warn!(what, %error, unsettled, "the database failed, trying again");
+            }
+        }
         self.retry_at = Some(Instant::now() + wait);
         self.stage.vitals.failed(Instant::now());
     }

@@ -3,7 +3,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering},
     },
 };
 
@@ -24,7 +24,8 @@ pub(crate) struct Proxy {
 }
 
 struct Shared {
-    target: u16,
+    target: AtomicU16,
+    accepted: AtomicU64,
     /// Nothing passes, and nobody is told.
     hole: watch::Sender<bool>,
     /// Raised: all connections are cut.
@@ -41,7 +42,8 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared {
-            target,
+            target: AtomicU16::new(target),
+            accepted: AtomicU64::new(0),
             hole: watch::Sender::new(false),
             cuts: watch::Sender::new(0),
             closed: AtomicBool::new(false),
@@ -68,6 +70,16 @@ impl Proxy {
         // The trap must be able to read.
         url.set_query(Some("sslmode=disable"));
         url.into()
+    }
+
+    /// Serves new connections by another server on 127.0.0.1.
+    pub(crate) fn lead_to(&self, target: u16) {
+        self.shared.target.store(target, Ordering::SeqCst);
+    }
+
+    /// How many connections were made.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.shared.accepted.load(Ordering::SeqCst)
     }
 
     /// Cuts all connections; new ones are served.
@@ -106,6 +118,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         tokio::select! {
             accepted = listener.accept() => {
                 let (client, _) = accepted.unwrap();
+                shared.accepted.fetch_add(1, Ordering::SeqCst);
                 if !shared.closed.load(Ordering::SeqCst) {
                     connections.spawn(serve(client, Arc::clone(&shared)));
                 }
@@ -119,7 +132,8 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 async fn serve(client: TcpStream, shared: Arc<Shared>) {
     let mut cuts = shared.cuts.subscribe();
     cuts.borrow_and_update();
-    let Ok(server) = TcpStream::connect(("127.0.0.1", shared.target)).await else {
+    let target = shared.target.load(Ordering::SeqCst);
+    let Ok(server) = TcpStream::connect(("127.0.0.1", target)).await else {
         return;
     };
     let (mut from_client, mut to_client) = client.into_split();
