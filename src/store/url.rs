@@ -49,9 +49,8 @@ pub(super) enum Server {
 /// Reads the connection string of a configuration.
 pub(super) fn options(config: &Config) -> Result<Options, Error> {
     let (rest, ours) = split(&config.url);
-    let mut postgres: tokio_postgres::Config = rest
-        .parse()
-        .map_err(|error| Error::Config(explain(&error)))?;
+    let parsed = rest.parse::<tokio_postgres::Config>();
+    let mut postgres = parsed.map_err(|error| Error::Config(mistake(&rest, &explain(&error))))?;
     if postgres.get_hosts().is_empty() && postgres.get_hostaddrs().is_empty() {
         return Err(Error::Config("it names no host".into()));
     }
@@ -85,6 +84,33 @@ pub(super) fn options(config: &Config) -> Result<Options, Error> {
         trust: Trust { direct, ..trust },
         server,
     })
+}
+
+/// What the parser says, without what may be a piece of the password.
+///
+/// A password that holds an `@`, a `&` or a blank ends there for the parser, which takes what follows for the name of a
+/// parameter. So a name is shown only if it stands where no password can be.
+fn mistake(url: &str, text: &str) -> String {
+    let text = text.split_once(" but got ").map_or(text, |(text, _)| text);
+    let Some((head, name)) = text.split_once("unknown option `") else {
+        return text.to_owned();
+    };
+    let name = name.trim_end_matches('`');
+    // So the parser tells the two forms apart.
+    let open = match ["postgres://", "postgresql://"]
+        .iter()
+        .any(|scheme| url.starts_with(scheme))
+    {
+        true => url.rsplit_once('@').map_or(url, |(_, rest)| rest),
+        false => url,
+    };
+    let open = open.split("password").next().unwrap_or_default();
+    let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    if name.len() <= 40 && name.bytes().all(word) && open.contains(&format!("{name}=")) {
+        format!("{head}unknown option `{name}`")
+    } else {
+        format!("{head}unknown option, not shown because it may be a piece of the password")
+    }
 }
 
 /// What a connection of ours needs and most strings don't say.

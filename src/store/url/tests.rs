@@ -203,3 +203,36 @@ fn only_our_words_are_taken_out() {
         assert_eq!((words(&kept), &*found), (words(rest), ours), "{text}");
     }
 }
+
+#[test]
+fn a_broken_url_is_named_without_its_password() {
+    for url in [
+        "postgres://u:hunter2@localhost/db?nonsense=1",
+        "postgres://u:hunter2@localhost/db?sslmode=require&nonsense=1",
+        "host=localhost nonsense=1 password=hunter2",
+    ] {
+        let error = refused(url);
+        assert!(error.contains("unknown option `nonsense`"), "{error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+}
+
+#[test]
+fn a_piece_of_a_password_is_not_taken_for_a_name() {
+    for url in [
+        "postgres://u:p@ss?hunter2=word@localhost/db",
+        "postgres://u:p@%68unter2?hunter2=word@localhost/db",
+        "postgres://localhost/db?user=u&password=p&hunter2=word",
+        "host=localhost user=u password=my hunter2=word dbname=d",
+        "user=u password=my hunter2 = word",
+        "host=h password=://a@ hunter2=word",
+        "password=p hunter2\n\n=",
+        "password=p hunter2 word",
+    ] {
+        let error = refused(url);
+        assert!(
+            !error.contains("hunter2") && !error.contains("`w`"),
+            "{error}"
+        );
+    }
+}
