@@ -195,7 +195,8 @@ impl<'a> Reader<'a> {
     fn push(&self, path: &str, place: Option<&Place>, message: String) {
         let (line, key) = match place {
             Some(Place::Line(line)) => (Some(*line), path.to_owned()),
-            Some(Place::Variable(name)) => (None, format!("environment {name}")),
+            // A name can hold anything but `=`, a line break too.
+            Some(Place::Variable(name)) => (None, format!("environment {}", name.escape_debug())),
             None => (None, path.to_owned()),
         };
         let problem = Problem { line, key, message };

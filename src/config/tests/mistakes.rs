@@ -244,6 +244,15 @@ fn overrides_can_be_wrong_too() {
 }
 
 #[test]
+fn a_name_of_a_variable_stays_on_its_line() {
+    let found = wrong(SMALLEST, &[DATABASE, ("OUTBOX__A\nb: c", "1")]);
+    assert!(
+        found[0].starts_with("environment OUTBOX__A\\nb: c: no such setting"),
+        "{found:?}"
+    );
+}
+
+#[test]
 fn what_is_inherited_and_wrong_is_said_once() {
     let more = "[[endpoints]]\nname = \"b\"\nurl = \"http://h\"\n[defaults]\n";
     for wrong in [
