@@ -140,7 +140,12 @@ impl Secrets {
         let mut all = Vec::new();
         for (name, path) in files {
             let file = Watched::new(endpoint, vec![path.clone()], |contents| {
-                auth::secret(&contents[0], contents[0].line()?)
+                // Blanks around a value are not part of it; in HTTP/2 they would make the request malformed.
+                let value = contents[0].line()?.trim_matches([' ', '\t']);
+                if value.is_empty() {
+                    return Err(contents[0].wrong("is empty"));
+                }
+                auth::secret(&contents[0], value)
             });
             let file = file.map_err(|error| format!("header_files.{name}: {error}"))?;
             all.push((name.clone(), file));

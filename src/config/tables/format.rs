@@ -27,6 +27,8 @@ pub(super) fn format(endpoint: &Section<'_>, whole: bool) -> Config {
     let expected = "the header's value as a text";
     let headers = endpoint.map("headers", expected, same, |name, text| {
         let name = own_name(name, &shape)?;
+        // Blanks around it are not part of a value; in HTTP/2 they would make the request malformed.
+        let text = text.trim_matches([' ', '\t']);
         let value = HeaderValue::from_str(text).ok().filter(|_| text.is_ascii());
         let mut value = value.ok_or("may have visible ASCII characters only")?;
         value.set_sensitive(true);

@@ -190,7 +190,7 @@ fn formats_and_headers_are_read_and_inherited() {
     let endpoint = billing("", "", &[]).unwrap();
     assert_eq!(endpoint.format, Default::default());
     let defaults = "source = \"/shop\" ; headers = { X-Env = \"prod\", x-tenant = \"a\" }";
-    let keys = "gzip_above = \"1MiB\" ; format = \"cloudevents-binary\" ; method = \"PUT\" ; headers.X-Tenant = \"s3cret\" ; header_files = { X-Key = \"/k\" }";
+    let keys = "gzip_above = \"1MiB\" ; format = \"cloudevents-binary\" ; method = \"PUT\" ; headers.X-Tenant = \" s3cret\\t\" ; header_files = { X-Key = \"/k\" }";
     let endpoint = billing(keys, defaults, &[]).unwrap();
     let source = "/shop".to_owned();
     assert_eq!(endpoint.format.shape, Shape::Binary { source });
