@@ -4,6 +4,7 @@ mod mistakes;
 mod policies;
 mod routes;
 mod sending;
+mod values;
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -365,6 +365,19 @@ mod tests {
         }
 
         #[test]
+        fn seconds_and_dates_mean_what_was_written(delay in 0_u64..4_000_000_000, now in 0_u64..200_000_000_000, zeros in 0_usize..30) {
+            let written = format!("{}{delay}", "0".repeat(zeros));
+            let wanted = Some(Duration::from_secs(delay));
+            prop_assert_eq!(retry_after(written.as_bytes(), None), wanted);
+            let date = |seconds| httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + Duration::from_secs(seconds));
+            let (now, until) = (date(now), date(now + delay));
+            prop_assert_eq!(retry_after(until.as_bytes(), Some(now.as_bytes())), wanted, "{} {}", now, until);
+            // What is over already is no delay.
+            let over = retry_after(now.as_bytes(), Some(until.as_bytes()));
+            prop_assert_eq!(over, Some(Duration::ZERO));
+        }
+
+        #[test]
         fn a_line_is_always_short_and_one(text in any::<String>(), times in 1_usize..200) {
             let line = line(&text.repeat(times));
             prop_assert!(line.len() <= LINE);

@@ -154,9 +154,11 @@ mod tests {
     use std::time::Duration;
 
     use bytes::Bytes;
+    use proptest::prelude::*;
     use uuid::uuid;
 
     use super::*;
+    use crate::delivery::tests::decoded;
 
     fn delivery() -> Delivery {
         Delivery {
@@ -375,6 +377,71 @@ mod tests {
             "cookie",
         ] {
             assert!(!reserved(name), "{name}");
+        }
+    }
+
+    /// What a row may come with: names of ours, of HTTP's and of nobody's, in any spelling, and any values.
+    fn own() -> impl Strategy<Value = Vec<(String, String)>> {
+        let known = prop::sample::select(vec![
+            "Host",
+            "content-LENGTH",
+            "TE",
+            "Idempotency-Key",
+            "outbox-topic",
+            "Outbox-Key",
+            "webhook-id",
+            "X-Ours",
+            "Proxy-Authorization",
+            "x-tenant",
+            "X-TENANT",
+            "traceparent",
+            ":path",
+        ]);
+        let name = prop_oneof![
+            known.prop_map(String::from),
+            "[a-zA-Z-]{1,12}",
+            any::<String>()
+        ];
+        let value = prop_oneof!["[ -~\t]{0,20}", "[a-z\r\n\0:é ]{0,8}", any::<String>()];
+        prop::collection::vec((name, value), 0..6)
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_encoded_is_visible_and_can_be_read_back(text in any::<String>()) {
+            let value = encoded(&text);
+            let shown = value.to_str().unwrap();
+            prop_assert!(shown.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"'), "{}", shown);
+            prop_assert_eq!(decoded(shown), text);
+        }
+
+        #[test]
+        fn whatever_a_row_sets_ours_stay_and_all_can_be_sent(own in own(), topic in any::<String>(), key in any::<Option<String>>()) {
+            let bare = Delivery { topic, key, ..delivery() };
+            let ours = build(&bare).unwrap();
+            let row = Delivery { headers: own.clone(), ..bare };
+            let Ok(headers) = build(&row) else {
+                prop_assert!(!own.is_empty());
+                return Ok(());
+            };
+            for (name, value) in &headers {
+                let legal = |byte: &u8| matches!(byte, b'\t' | b' '..=b'~');
+                prop_assert!(value.as_bytes().iter().all(legal), "{}: {:?}", name, value);
+                let mine = own.iter().any(|(own, _)| own.eq_ignore_ascii_case(name.as_str()));
+                prop_assert!(ours.contains_key(name) != mine, "{}", name);
+                prop_assert!(!mine || !reserved(name.as_str()), "{}", name);
+            }
+            for (name, value) in &ours {
+                let all: Vec<_> = headers.get_all(name).iter().collect();
+                prop_assert_eq!(all, [value], "{}", name);
+            }
+            // None is lost, and those of one name are in their order.
+            for (name, _) in &own {
+                let same = own.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name));
+                let wanted: Vec<&str> = same.map(|(_, value)| value.trim_matches([' ', '\t'])).collect();
+                let all: Vec<_> = headers.get_all(name).iter().collect();
+                prop_assert_eq!(all, wanted, "{}", name);
+            }
         }
     }
 }

@@ -102,6 +102,8 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::delivery::tests::delivery;
 
@@ -119,5 +121,34 @@ mod tests {
         assert_eq!(key(&one).to_string(), want);
         one.sent_to = Some("www.example.com".into());
         assert_eq!(key(&one), id);
+    }
+
+    proptest! {
+        #[test]
+        fn each_endpoint_has_a_key_of_its_own_that_never_changes(
+            id in any::<u128>(), other in any::<u128>(), one in "[a-z0-9_-]{1,63}", two in "[a-z0-9_-]{1,63}",
+            attempts in any::<u32>(), throttled in any::<u32>(),
+        ) {
+            let row = |id: u128, endpoint: &str| Delivery {
+                id: Uuid::from_u128(id),
+                lane_endpoint: endpoint.into(),
+                ..delivery(None)
+            };
+            let first = row(id, &one);
+            let later = Delivery { attempts, throttled, lost: 1, lease: 9, ..row(id, &one) };
+            prop_assert_eq!(key(&first), key(&later), "of every attempt, by whatever relay");
+            prop_assert_eq!(key(&row(id, "")), Uuid::from_u128(id));
+            prop_assert_ne!(key(&first), Uuid::from_u128(id));
+            prop_assert!(one == two || key(&first) != key(&row(id, &two)));
+            prop_assert!(id == other || key(&first) != key(&row(other, &one)));
+
+            for (format, quotes) in [(Format::String, 2), (Format::Bare, 0)] {
+                let mut headers = HeaderMap::new();
+                Config { format, ..Config::default() }.add(&mut headers, &first);
+                let value = headers[NAME].to_str().unwrap();
+                prop_assert_eq!(value.matches('"').count(), quotes);
+                prop_assert_eq!(Uuid::parse_str(value.trim_matches('"')), Ok(key(&first)));
+            }
+        }
     }
 }

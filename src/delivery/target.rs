@@ -264,6 +264,15 @@ mod tests {
 
     proptest! {
         #[test]
+        fn what_is_encoded_is_unreserved_and_can_be_read_back(text in any::<String>()) {
+            let mut encoded = String::new();
+            encode(&text, &mut encoded);
+            let legal = |c: char| c.is_ascii_alphanumeric() || "-._~%".contains(c);
+            prop_assert!(encoded.chars().all(legal), "{}", encoded);
+            prop_assert_eq!(crate::delivery::tests::decoded(&encoded), text);
+        }
+
+        #[test]
         fn no_value_changes_anything_but_its_place(key in any::<String>(), key2 in "[./%\\\\2eE?#@:]{0,6}") {
             for key in [key, key2] {
                 let Ok(url) = of("http://u@h:9/a/{key}/b/x{key}?q={key}&r=1", &key) else { continue };

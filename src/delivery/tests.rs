@@ -203,6 +203,23 @@ pub(super) fn delivery(body: Option<&'static [u8]>) -> Delivery {
     }
 }
 
+/// What percent-encoding stands for, in the words of RFC 3986.
+pub(super) fn decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next().unwrap(), rest.next().unwrap()];
+                assert!(!digits.iter().any(u8::is_ascii_lowercase), "{text}");
+                u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap()
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
 async fn attempt(url: &str) -> Outcome {
     client(url).attempt(&delivery(Some(b"{}"))).await
 }

@@ -4,6 +4,26 @@ use uuid::Uuid;
 
 use super::{backoff::MINIMUM, *};
 
+const CLASSES: [Class; 17] = [
+    Class::Success,
+    Class::Redirect,
+    Class::Unavailable,
+    Class::Misconfigured,
+    Class::Rejected,
+    Class::Gone,
+    Class::Proxy,
+    Class::Dns,
+    Class::Connect,
+    Class::ConnectTimeout,
+    Class::Tls,
+    Class::Reset,
+    Class::Protocol,
+    Class::Timeout,
+    Class::Unsendable,
+    Class::Aborted,
+    Class::Panicked,
+];
+
 fn delivery(attempts: u32) -> Delivery {
     Delivery {
         lease: 1,
@@ -287,6 +307,25 @@ fn a_fixed_list_is_followed_and_its_last_delay_repeated() {
 }
 
 #[test]
+fn fixed_delays_of_rows_that_failed_together_are_spread() {
+    let delays = [60, 600].map(Duration::from_secs).to_vec();
+    let backoff = Backoff::Fixed { delays };
+    // The second of the list and what is repeated of it.
+    for attempt in [1, 2, 50] {
+        let mut rng = rng(1);
+        let low = if attempt == 1 { 60.0 } else { 600.0 };
+        let mut parts = [0; 10];
+        for _ in 0..1000 {
+            let delay = backoff.delay(Uuid::nil(), attempt, &mut rng).as_secs_f64();
+            let hundredth = (0..10).find(|part| delay <= low * (1.01 + 0.01 * f64::from(*part)));
+            parts[usize::try_from(hundredth.expect("a tenth longer at most")).unwrap()] += 1;
+        }
+        let even = parts.iter().all(|count| (50..200).contains(count));
+        assert!(even, "after attempt {attempt}: {parts:?}");
+    }
+}
+
+#[test]
 fn decorrelated_delays_grow_from_each_other_and_differ_between_messages() {
     let backoff = Backoff::Decorrelated {
         base: Duration::from_secs(1),
@@ -331,5 +370,46 @@ proptest! {
             prop_assert!(delay >= MINIMUM.min(low), "{backoff:?} {delay:?}");
             prop_assert!(backoff.upper(attempt) <= backoff.cap());
         }
+    }
+
+    #[test]
+    fn whatever_is_answered_the_wait_is_within_the_cap(
+        class in prop::sample::select(CLASSES.to_vec()), status in prop::option::of(100_u16..1000),
+        retry_after in prop::option::of(any::<Duration>()), attempts in any::<u32>(), throttled in any::<u32>(),
+        base in 1_u64..100_000, cap in 1_u64..10_000_000, kind in 0..3, seed in any::<u64>(),
+    ) {
+        let [base, cap] = [base.min(cap), cap].map(Duration::from_millis);
+        let backoff = match kind {
+            0 => Backoff::Full { base, factor: 2.0, cap },
+            1 => Backoff::Decorrelated { base, cap },
+            _ => Backoff::Fixed { delays: vec![cap, base] },
+        };
+        let policy = Policy { backoff, max_attempts: u32::MAX, max_throttled: u32::MAX, ..Policy::default() };
+        let outcome = Outcome { status, retry_after, ..outcome(class) };
+        let delivery = Delivery { throttled, ..delivery(attempts) };
+        let hint = policy.hint(&outcome);
+        prop_assert!(hint <= policy.backoff.cap());
+        match policy.settle(&delivery, &outcome, &mut rng(seed)) {
+            Settlement::Retry(delay) | Settlement::PutOff(delay) => {
+                prop_assert!(delay <= policy.backoff.cap(), "{:?} {delay:?}", policy.backoff);
+                prop_assert!(delay >= MINIMUM.min(base), "{:?} {delay:?}", policy.backoff);
+                prop_assert!(delay >= hint || class == Class::Aborted, "{hint:?} {delay:?}");
+            }
+            Settlement::Delivered | Settlement::Dead(_) => {}
+            Settlement::Release => prop_assert!(false, "what was tried is not given back"),
+        }
+    }
+
+    #[test]
+    fn a_list_of_any_delays_is_followed_in_its_order(
+        delays in prop::collection::vec(0_u64..10_000_000_000, 1..20), attempt in any::<u32>(), seed in any::<u64>(),
+    ) {
+        let delays: Vec<_> = delays.into_iter().map(Duration::from_millis).collect();
+        let position = usize::try_from(attempt.max(1) - 1).unwrap().min(delays.len() - 1);
+        let wanted = delays[position];
+        let backoff = Backoff::Fixed { delays };
+        let delay = backoff.delay(Uuid::nil(), attempt, &mut rng(seed));
+        prop_assert!(delay >= wanted && delay <= wanted + wanted / 10);
+        prop_assert!(backoff.average(attempt) <= backoff.upper(attempt));
     }
 }

@@ -274,7 +274,9 @@ async fn read(mut response: Response, proxied: bool) -> Result<Vec<u8>, (Class, 
 }
 
 /// The token and its life; the error shows nothing of the answer.
-fn granted(body: &[u8]) -> Result<(HeaderValue, Option<Duration>), &'static str> {
+pub(in crate::delivery) fn granted(
+    body: &[u8],
+) -> Result<(HeaderValue, Option<Duration>), &'static str> {
     let granted: Granted = serde_json::from_slice(body)
         .map_err(|_| "its answer is no JSON object with an access_token")?;
     let kind = granted.token_type.as_deref().unwrap_or("bearer");
@@ -318,7 +320,10 @@ fn encoded(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::delivery::tests::decoded;
 
     #[test]
     fn answers_are_read_or_refused() {
@@ -360,6 +365,16 @@ mod tests {
             ("~+&=%:/ä", "%7E%2B%26%3D%25%3A%2F%C3%A4"),
         ] {
             assert_eq!(encoded(text), want);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_form_says_what_was_meant(text in any::<String>()) {
+            let encoded = encoded(&text);
+            let legal = |c: char| c.is_ascii_alphanumeric() || "-._*%+".contains(c);
+            prop_assert!(encoded.chars().all(legal), "{}", encoded);
+            prop_assert_eq!(decoded(&encoded.replace('+', " ")), text);
         }
     }
 }
