@@ -6,7 +6,8 @@ use super::Failure;
 use crate::{
     config::Config,
     delivery::{Client, Endpoint},
-    relay, retry,
+    relay,
+    retry::{self, Backoff},
     route::{Overlap, Route},
     store::{self, Bell, COUNTED, Status, Store},
 };
@@ -162,10 +163,24 @@ fn print_retries(retry: &retry::Policy, to: &str) {
             "  the delay reaches its cap of {} after attempt {attempt}",
             show(retry.backoff.cap())
         ),
-        None => say!(
-            "  the delay never reaches its cap of {}",
-            show(retry.backoff.cap())
-        ),
+        // Without a second attempt there is no delay.
+        None if window.attempts < 2 => {}
+        None => {
+            // Nobody has to mean what nobody has written.
+            let cap = retry.backoff.cap();
+            let warning = if cap == Backoff::default().cap() {
+                ""
+            } else {
+                "warning: "
+            };
+            say!(
+                "  {warning}the delay never reaches its cap of {}: after attempt {} of {} it is {} at most",
+                show(cap),
+                window.attempts - 1,
+                window.attempts,
+                show(retry.backoff.upper(window.attempts - 1))
+            );
+        }
     }
 }
 

@@ -225,6 +225,52 @@ async fn check_says_what_each_endpoint_will_do() {
 }
 
 #[tokio::test]
+async fn check_warns_of_a_cap_that_is_never_reached() {
+    let database = database().await;
+    let directory = Directory::new();
+    let endpoint = |name: &str, retry: &str| {
+        format!(
+            "[[endpoints]]\nname = \"{name}\"\nurl = \"http://127.0.0.1:9/\"\nretry = {{ {retry} }}\n"
+        )
+    };
+    let never = "warning: the delay never reaches its cap";
+    let route = "[[routes]]\ntopic = \"**\"\nto = [\"shop\"]\n";
+    for (retry, want) in [
+        (
+            "base = \"1s\", cap = \"10m\", max_attempts = 4",
+            "warning: the delay never reaches its cap of 10m: after attempt 3 of 4 it is 4s at most",
+        ),
+        // The age ends it before.
+        (
+            "base = \"1s\", cap = \"30m\", max_age = \"10s\"",
+            "warning: the delay never reaches its cap of 30m: after attempt 4 of 5 it is 8s at most",
+        ),
+        (
+            "delays = [\"10s\", \"20s\", \"1h\"], max_attempts = 3",
+            "warning: the delay never reaches its cap of 1h6m: after attempt 2 of 3 it is 22s at most",
+        ),
+        // The cap that nobody wrote.
+        (
+            "max_attempts = 3",
+            "  the delay never reaches its cap of 1h: after attempt 2 of 3 it is 2s at most",
+        ),
+        (
+            "base = \"1s\", cap = \"4s\", max_attempts = 4",
+            "  the delay reaches its cap of 4s after attempt 3",
+        ),
+    ] {
+        let path = directory.write("relay.toml", &(endpoint("shop", retry) + route));
+        let (out, _) = exits(0, &database.url, &["check", "-c", path.to_str().unwrap()]).await;
+        assert!(out.contains(want), "{want} is not in:\n{out}");
+        assert_eq!(out.contains(never), want.contains("warning"), "{out}");
+    }
+    let once = endpoint("shop", "max_attempts = 1") + route;
+    let path = directory.write("relay.toml", &once);
+    let (out, _) = exits(0, &database.url, &["check", "-c", path.to_str().unwrap()]).await;
+    assert!(!out.contains("its cap"), "without a delay: {out}");
+}
+
+#[tokio::test]
 async fn the_printed_migration_makes_an_outbox() {
     let database = empty_database().await;
     let client = database.connect().await;
