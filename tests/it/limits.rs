@@ -17,8 +17,11 @@ use tokio::time::Instant;
 use tokio_postgres::Client;
 
 use crate::support::{
-    Database, database, eventually,
+    Database,
+    binary::Directory,
+    database, eventually,
     relay::{Running, endpoint, relay, start},
+    rows::one,
 };
 
 const SOON: Duration = Duration::from_secs(20);
@@ -291,6 +294,38 @@ async fn a_dead_endpoint_burns_few_attempts_and_recovers_by_itself() {
         relay.stop().await;
     }
     assert_eq!(scene.count("outbox.dead_letters").await, 0);
+}
+
+/// Each row comes again as soon as its delay is over: what that costs must go with the attempts, and they are few.
+#[tokio::test]
+async fn an_endpoint_that_always_fails_costs_few_transactions_and_little_cpu() {
+    let scene = Scene::new(Receiver::start(|_| Reply::status(503)).unwrap(), 200).await;
+    let directory = Directory::new();
+    let config = directory.config(
+        &scene.receiver.url("/"),
+        "[defaults]\nbreaker = { enabled = false }",
+    );
+    let relay = directory.run(&config, &scene.database.url, "relay");
+    let spent = async || {
+        let transactions = "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()";
+        let transactions: i64 = one(&scene.client, transactions).await;
+        (scene.receiver.count(), transactions, relay.cpu())
+    };
+    scene.receiver.wait_for(200, SOON).await.unwrap();
+    let before = spent().await;
+    scene.receiver.wait_for(2200, SOON * 2).await.unwrap();
+    let after = spent().await;
+    let attempts = i64::try_from(after.0 - before.0).unwrap();
+    let transactions = after.1 - before.1;
+    let cpu = after.2 - before.2;
+    // A third of a transaction for each, and about a millisecond where nothing is optimised.
+    assert!(
+        transactions <= attempts,
+        "{transactions} for {attempts} attempts"
+    );
+    let most = Duration::from_millis(10) * u32::try_from(attempts).unwrap();
+    assert!(cpu <= most, "{cpu:?} for {attempts} attempts");
+    assert_eq!(scene.count("outbox.messages").await, 200);
 }
 
 #[tokio::test]

@@ -224,6 +224,57 @@ async fn a_dead_letter_that_cannot_be_written_is_kept_and_holds_up_no_other_mess
 }
 
 #[tokio::test]
+async fn a_row_that_cannot_be_settled_does_not_keep_those_in_the_same_settle() {
+    // What comes first is in a settle that waits; meanwhile all the others are answered.
+    let scene = Scene::new(|request| match &request.body[..] {
+        b"\"bad\"" => Reply::status(422).after(Duration::from_millis(600)),
+        b"\"early\"" => Reply::status(200).after(Duration::from_millis(300)),
+        _ => Reply::status(200).after(Duration::from_millis(600)),
+    })
+    .await;
+    // A sequence is not rolled back: it counts the removals of settles that failed, too.
+    let trap = "create sequence public.removals; \
+                create function public.counted() returns trigger language plpgsql as $$ \
+                begin perform nextval('public.removals'); return old; end $$; \
+                create trigger counted before delete on outbox.messages for each row execute function public.counted(); \
+                create function public.trap() returns trigger language plpgsql as $$ begin raise exception 'not here'; end $$; \
+                create trigger trap before insert on outbox.dead_letters for each row execute function public.trap()";
+    scene.client.batch_execute(trap).await.unwrap();
+    let rows = "insert into outbox.messages (topic, payload) \
+                select 't', v::json from unnest(array['\"early\"', '\"bad\"'] || array_fill('\"late\"'::text, array[14])) v";
+    scene.client.batch_execute(rows).await.unwrap();
+    let relay = scene.start();
+    scene.receiver.wait_for(16, SOON).await.unwrap();
+    let lock = scene.database.connect().await;
+    let all = "begin; select from outbox.messages for update";
+    lock.batch_execute(all).await.unwrap();
+    eventually("all are answered", SOON, async || {
+        scene.receiver.in_flight() == 0
+    })
+    .await;
+    lock.batch_execute("rollback").await.unwrap();
+    eventually("the others are settled", SOON, async || {
+        count(&scene.client, "messages").await == 1
+    })
+    .await;
+    let removals: i64 = one(&scene.client, "select last_value from public.removals").await;
+    assert!(
+        removals > 15,
+        "{removals}: the bad one was in no settle with others"
+    );
+    let left: String = one(&scene.client, "select payload::text from outbox.messages").await;
+    assert_eq!(left, "\"bad\"");
+
+    let end = "drop function public.trap cascade";
+    scene.client.batch_execute(end).await.unwrap();
+    all_settled(&scene.client, SOON).await;
+    relay.stop().await;
+    assert_eq!(scene.dead().await, ("rejected".into(), Some(422), 1));
+    assert_eq!(scene.receiver.count(), 16, "each once");
+    assert_nothing_left(&scene.client).await;
+}
+
+#[tokio::test]
 async fn a_row_with_an_infinite_time_is_refused_or_stops_no_other_row() {
     for column in ["due_at", "expires_at", "created_at"] {
         for time in ["infinity", "-infinity"] {

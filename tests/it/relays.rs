@@ -150,6 +150,18 @@ async fn a_message_whose_relay_is_killed_is_sent_again_within_two_lease_times() 
     assert_nothing_left(&client).await;
 }
 
+/// Locks all rows, whose answers are not out yet, and waits for the settle that waits for them.
+async fn held_up_settle(database: &Database) -> Client {
+    let lock = database.connect().await;
+    let all = "begin; select from outbox.messages for update";
+    lock.batch_execute(all).await.unwrap();
+    let waits = "select count(*) > 0 from pg_stat_activity \
+                 where datname = current_database() and application_name = 'outbox-relay' and wait_event_type = 'Lock'";
+    let client = database.connect().await;
+    eventually("the settle waits", SOON, async || one(&client, waits).await).await;
+    lock
+}
+
 #[tokio::test]
 async fn a_message_that_was_accepted_but_not_settled_is_sent_once_more_under_the_same_key() {
     let database = database().await;
@@ -164,14 +176,7 @@ async fn a_message_that_was_accepted_but_not_settled_is_sent_once_more_under_the
     let mut doomed = directory.run(&config, &database.url, "doomed");
     let id = insert_one(&client, "payload", "'1'").await;
     receiver.wait_for(1, SOON).await.unwrap();
-    // Its row is locked before the answer is out: the settle waits.
-    let lock = database.connect().await;
-    lock.batch_execute("begin; select from outbox.messages for update")
-        .await
-        .unwrap();
-    let waits = "select count(*) > 0 from pg_stat_activity \
-                 where datname = current_database() and application_name = 'outbox-relay' and wait_event_type = 'Lock'";
-    eventually("the settle waits", SOON, async || one(&client, waits).await).await;
+    let lock = held_up_settle(&database).await;
     doomed.signal(Signal::KILL);
     doomed.end(SOON).await;
     // As a dead host's: what it had sent to the server must not be carried out after all.
@@ -186,6 +191,37 @@ async fn a_message_that_was_accepted_but_not_settled_is_sent_once_more_under_the
     assert_eq!(received(&[&receiver]), [(format!("\"{id}\""), 2)].into());
     assert_eq!(outcomes(&client, id).await, ["lost", "success"]);
     assert_nothing_left(&client).await;
+}
+
+#[tokio::test]
+async fn a_message_that_is_sent_again_after_a_kill_has_the_same_webhook_id() {
+    let database = database().await;
+    let client = database.connect().await;
+    let directory = Directory::new();
+    let receiver = Receiver::start(|request| match request.number {
+        1 => Reply::never(),
+        _ => Reply::status(200),
+    })
+    .unwrap();
+    let sign = "[defaults]\nsign = { secrets = [\"whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD\"] }";
+    let config = directory.config(&receiver.url("/"), sign);
+    let mut doomed = directory.run(&config, &database.url, "doomed");
+    let id = insert_one(&client, "payload", "'1'").await;
+    receiver.wait_for(1, SOON).await.unwrap();
+    doomed.signal(Signal::KILL);
+    doomed.end(SOON).await;
+    let mut heir = directory.run(&config, &database.url, "heir");
+    all_settled(&client, SOON).await;
+    heir.signal(Signal::TERM);
+    assert_eq!(heir.end(SOON).await.code(), Some(0), "{}", heir.log());
+
+    let requests = receiver.requests();
+    assert_eq!(requests.len(), 2);
+    for request in &requests {
+        assert_eq!(request.header("webhook-id"), Some(&*id.to_string()));
+        assert!(request.header("webhook-signature").is_some());
+    }
+    assert_eq!(outcomes(&client, id).await, ["lost", "success"]);
 }
 
 // === when one is late ===
@@ -305,6 +341,37 @@ async fn a_relay_whose_grace_period_is_over_ends_with_success_and_keeps_the_rows
         count(&client, "attempts where outcome = 'aborted'").await,
         4
     );
+}
+
+#[tokio::test]
+async fn a_stop_between_an_answer_and_its_settle_makes_no_failure_of_it() {
+    let database = database().await;
+    let client = database.connect().await;
+    let directory = Directory::new();
+    let receiver =
+        Receiver::start(|_| Reply::status(200).after(Duration::from_millis(300))).unwrap();
+    let config = directory.config(&receiver.url("/"), "");
+    let mut relay = directory.run(&config, &database.url, "relay");
+    insert(&client, "t", 3).await;
+    receiver.wait_for(3, SOON).await.unwrap();
+    let lock = held_up_settle(&database).await;
+    relay.signal(Signal::TERM);
+    eventually("it knows that it is to stop", SOON, async || {
+        relay.log().contains("SIGTERM")
+    })
+    .await;
+    assert_eq!(
+        count(&client, "messages").await,
+        3,
+        "nothing is settled yet"
+    );
+    lock.batch_execute("rollback").await.unwrap();
+    assert_eq!(relay.end(SOON).await.code(), Some(0), "{}", relay.log());
+    assert_eq!(receiver.count(), 3);
+    let told = "attempts where outcome = 'success' and settlement = 'delivered' and attempt = 1";
+    assert_eq!(count(&client, told).await, 3);
+    assert_eq!(count(&client, "attempts").await, 3);
+    assert_nothing_left(&client).await;
 }
 
 #[tokio::test]

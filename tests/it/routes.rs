@@ -2,10 +2,13 @@
 use std::time::Duration;
 
 use outbox_relay::{lab::receiver::Reply, retry, route::Routes};
+use rustix::process::Signal;
 
 use crate::support::{
+    binary::Directory,
+    eventually,
     relay::{routes, start},
-    rows::{SOON, all_settled, assert_nothing_left, insert, one},
+    rows::{SOON, all_settled, assert_nothing_left, count, insert, one},
     scene::Scene,
 };
 
@@ -72,4 +75,56 @@ async fn the_cap_of_a_route_does_not_shorten_what_the_receiver_asked_for() {
     assert_eq!(requests.len(), 2);
     let waited = requests[1].at.duration_since(requests[0].at);
     assert!(waited >= Duration::from_millis(1900), "{waited:?}");
+}
+
+/// Every look finds them again, and those who write go on writing.
+#[tokio::test]
+async fn rows_that_nobody_can_take_are_told_of_once() {
+    const NO_ROUTE: &str = "no route for this topic";
+    const NO_ENDPOINT: &str = "there is no such endpoint any more";
+    let scene = Scene::new(|_| Reply::status(200)).await;
+    let directory = Directory::new();
+    let text = format!(
+        "[relay]\nlease = \"2s\"\npoll = \"20ms\"\n[[endpoints]]\nname = \"shop\"\nurl = \"{}\"\n\
+         [[routes]]\ntopic = \"order.*\"\nto = [\"shop\"]\n",
+        scene.receiver.url("/")
+    );
+    let config = directory.write("relay.toml", &text);
+    // As fan-out leaves it where its endpoint is taken out of the configuration.
+    let gone =
+        "insert into outbox.messages (topic, endpoint, payload) values ('order.paid', 'gone', '1')";
+    scene.client.batch_execute(gone).await.unwrap();
+    insert(&scene.client, "user.created", 3).await;
+    let mut relay = directory.run(&config, &scene.database.url, "relay");
+    let told = |what: &str, topic: &str| {
+        let topic = format!("\"{topic}\"");
+        let lines = relay.log();
+        let lines = lines.lines();
+        lines
+            .filter(|line| line.contains(what) && line.contains(&topic))
+            .count()
+    };
+    eventually("both are told of", SOON, async || {
+        told(NO_ROUTE, "user.created") == 1 && told(NO_ENDPOINT, "order.paid") == 1
+    })
+    .await;
+    // Each of these topics is found by a look of its own, which finds the old ones as well.
+    for number in 1..=5 {
+        let topic = format!("user.late{number}");
+        scene.client.batch_execute(gone).await.unwrap();
+        insert(&scene.client, "user.created", 1).await;
+        insert(&scene.client, "order.paid", 1).await;
+        insert(&scene.client, &topic, 1).await;
+        eventually("the new one is told of", SOON, async || {
+            told(NO_ROUTE, &topic) == 1
+        })
+        .await;
+    }
+    scene.receiver.wait_for(5, SOON).await.unwrap();
+    relay.signal(Signal::TERM);
+    assert_eq!(relay.end(SOON).await.code(), Some(0), "{}", relay.log());
+    let log = relay.log();
+    assert_eq!(log.matches(NO_ROUTE).count(), 6, "{log}");
+    assert_eq!(log.matches(NO_ENDPOINT).count(), 1, "{log}");
+    assert_eq!(count(&scene.client, "messages").await, 6 + 8 + 5);
 }

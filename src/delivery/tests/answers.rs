@@ -1,5 +1,9 @@
 //! What is sent, and what is made of answers that come.
 
+use std::io::Write;
+
+use flate2::{Compression, GzBuilder, read::MultiGzDecoder};
+
 use super::*;
 
 // === what is sent ===
@@ -219,6 +223,72 @@ async fn a_success_that_is_endless_is_a_success() {
         // And the server is not left writing into a connection that nobody reads.
         soon(&mut rx).await;
     }
+}
+
+/// What this process had in memory at most so far, in bytes.
+fn peak() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let kilobytes = line.unwrap().split_whitespace().nth(1).unwrap();
+    kilobytes.parse::<usize>().unwrap() * 1024
+}
+
+#[tokio::test]
+async fn what_is_packed_stays_packed() {
+    // Fifty members of a megabyte each: gzip takes them for one file.
+    let mut member = GzBuilder::new().write(Vec::new(), Compression::best());
+    member.write_all(&vec![b'x'; 1 << 20]).unwrap();
+    let bomb = member.finish().unwrap().repeat(50);
+    let mut inside = MultiGzDecoder::new(&bomb[..]);
+    let unpacked = std::io::copy(&mut inside, &mut std::io::sink()).unwrap();
+    assert_eq!(unpacked, 50 << 20);
+    assert!(
+        bomb.len() < DRAIN,
+        "{}: it would not be read whole",
+        bomb.len()
+    );
+
+    let head = format!(
+        "HTTP/1.1 422 Refused\r\ncontent-encoding: gzip\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+        bomb.len()
+    );
+    let answer: &'static [u8] = [head.as_bytes(), &bomb].concat().leak();
+    let (server, mut rx) = Server::recording(answer).await;
+    let client = client(&server.url);
+    client.attempt(&delivery(Some(b"{}"))).await;
+    let before = peak();
+    let outcome = client.attempt(&delivery(Some(b"{}"))).await;
+    let more = peak() - before;
+    assert!(more < 10 << 20, "{more} bytes more");
+    assert_eq!(
+        (outcome.class, outcome.status),
+        (Class::Rejected, Some(422))
+    );
+    // Its first bytes, as far as text can hold them.
+    let response = outcome.response.unwrap();
+    assert!(response.starts_with("\u{1f}\u{FFFD}\u{8}"), "{response:?}");
+    assert!(response.len() <= EXCERPT);
+    // Nobody had asked for it, and the connection is used again.
+    assert!(!soon(&mut rx).await.head.contains("accept-encoding"));
+    assert_eq!(server.accepted(), 1);
+
+    // Of results it is none, however many of them are inside.
+    let accepted = [
+        &b"HTTP/1.1 207 Multi-Status"[..],
+        &answer["HTTP/1.1 422 Refused".len()..],
+    ];
+    let server = Server::answering(accepted.concat().leak(), Then::KeepOpen).await;
+    let batched = Endpoint {
+        batch: Some(batch::Config::default()),
+        ..endpoint(&server.url)
+    };
+    let answered = Client::new(&batched)
+        .unwrap()
+        .attempt_batch(&[&delivery(None)])
+        .await;
+    assert_eq!(answered.whole.class, Class::Protocol);
+    let more = peak() - before;
+    assert!(more < 20 << 20, "{more} bytes more");
 }
 
 #[test]

@@ -174,6 +174,17 @@ impl Process {
         kilobytes.parse::<u64>().unwrap() * 1024
     }
 
+    /// How much of a processor's time it has used so far, its system calls included.
+    pub(crate) fn cpu(&self) -> Duration {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id().unwrap())).unwrap();
+        // The second field, in brackets, is the program's name, which may hold anything.
+        let (_, rest) = stat.rsplit_once(')').unwrap();
+        let fields = rest.split_whitespace().skip(11).take(2);
+        let ticks: u64 = fields.map(|field| field.parse::<u64>().unwrap()).sum();
+        // USER_HZ, which Linux has fixed.
+        Duration::from_millis(ticks * 10)
+    }
+
     /// What it has logged so far.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
