@@ -22,6 +22,8 @@ mod classify;
 mod connection;
 mod file;
 pub mod format;
+#[cfg(fuzzing)]
+pub mod fuzz;
 pub mod guard;
 mod gzip;
 pub mod headers;

@@ -39,7 +39,7 @@ pub(super) struct Prepared {
     id: Uuid,
     url: Url,
     headers: HeaderMap,
-    body: Bytes,
+    pub(super) body: Bytes,
 }
 
 // === impl Prepared ===
