@@ -47,6 +47,38 @@ fn keys(receiver: &Receiver) -> Vec<Uuid> {
     receiver.requests().iter().map(key).collect()
 }
 
+/// A row with an early `seq` lies below the floor where fan-out goes on.
+#[tokio::test]
+async fn a_row_that_commits_late_becomes_one_per_endpoint_too() {
+    let database = database().await;
+    let client = database.connect().await;
+    let receivers = [(); 2].map(|()| Receiver::start(|_| Reply::status(200)).unwrap());
+    let endpoints = ["one", "two"]
+        .iter()
+        .zip(&receivers)
+        .map(|(name, receiver)| endpoint(name, &receiver.url("/")))
+        .collect();
+    let relay = start(to_all(&database.url, endpoints, Order::None));
+    let slow = database.connect().await;
+    slow.batch_execute("begin").await.unwrap();
+    insert(&slow, "t", 3).await;
+    insert(&client, "t", 300).await;
+    for receiver in &receivers {
+        receiver.wait_for(300, SOON).await.unwrap();
+    }
+    // Later rows keep coming, so the lane never runs dry for long.
+    for _ in 0..5 {
+        insert(&client, "t", 50).await;
+    }
+    slow.batch_execute("commit").await.unwrap();
+    all_settled(&client, SOON).await;
+    relay.stop().await;
+    for receiver in &receivers {
+        assert_eq!(receiver.count(), 553);
+    }
+    assert_nothing_left(&client).await;
+}
+
 #[tokio::test]
 async fn each_endpoint_gets_every_message_under_a_key_of_its_own() {
     let database = database().await;

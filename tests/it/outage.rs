@@ -8,6 +8,7 @@ use outbox_relay::{
     },
     store::Store,
 };
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::{
     task::JoinSet,
     time::{Instant, sleep},
@@ -173,6 +174,57 @@ async fn after_a_crash_of_postgres_relays_register_anew_and_deliver() {
     let ends = "select count(distinct id) from outbox.attempts where settlement = 'delivered'";
     assert_eq!(crate::support::rows::one::<i64>(&client, ends).await, 1_000);
     assert_nothing_left(&client).await;
+}
+
+/// A server that loses one backend restarts all of them: it still says that it started long ago, and yet lease numbers may
+/// come back.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_one_backend_was_killed_relays_register_anew_and_deliver() {
+    let (cluster, url) = cluster().await;
+    let receiver =
+        Receiver::start(|_| Reply::status(200).after(Duration::from_millis(50))).unwrap();
+    let (client, driver) = connect(&url).await;
+    let running = started(&url, &receiver, "one");
+    eventually("it is registered", SOON, async || {
+        relays(&client).await.len() == 1
+    })
+    .await;
+    let before = relays(&client).await;
+    let epoch = "select epoch::text || pg_postmaster_start_time() from outbox.epoch";
+    let (first, started_at) = (
+        one::<String>(&client, epoch).await,
+        one::<String>(&client, "select pg_postmaster_start_time()::text").await,
+    );
+    insert(&client, "t", 500).await;
+    receiver.wait_for(100, SOON).await.unwrap();
+    let claims = "select pid from pg_stat_activity where application_name = 'outbox-relay' limit 1";
+    let pid = Pid::from_raw(one::<i32>(&client, claims).await).unwrap();
+    drop((client, driver));
+    kill_process(pid, Signal::KILL).unwrap();
+    let mut again = None;
+    eventually("it has registered anew", SOON, async || {
+        let Ok((client, connection)) = tokio_postgres::connect(&url, NoTls).await else {
+            return false;
+        };
+        let mut driver = JoinSet::new();
+        driver.spawn(connection);
+        let now = client.query("select relay from outbox.relays", &[]).await;
+        let now: HashSet<Uuid> = now.iter().flatten().map(|row| row.get(0)).collect();
+        let anew = now.len() == 1 && now.is_disjoint(&before);
+        again = Some((client, driver));
+        anew
+    })
+    .await;
+    let (client, _driver) = again.unwrap();
+    assert_ne!(one::<String>(&client, epoch).await, first);
+    let now = one::<String>(&client, "select pg_postmaster_start_time()::text").await;
+    assert_eq!(now, started_at);
+    all_settled(&client, SOON).await;
+    running.stop().await;
+    assert_eq!(messages(&receiver), 500);
+    assert_eq!(count(&client, "attempts where outcome = 'lost'").await, 0);
+    assert_nothing_left(&client).await;
+    drop(cluster);
 }
 
 // === the connections ===

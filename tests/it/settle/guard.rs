@@ -162,14 +162,23 @@ async fn of_verdicts_under_two_leases_the_newer_counts() {
     assert_eq!(outbox.count("outbox.leases").await, 0);
 }
 
+/// 500, or as many as a soak wants.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "it configures this test, not the relay"
+)]
+fn rounds() -> i32 {
+    std::env::var("OUTBOX_DEADLOCK_ROUNDS").map_or(500, |text| text.parse().unwrap())
+}
+
 #[tokio::test]
 async fn settle_and_reap_at_the_same_time_never_deadlock() {
-    const ROUNDS: i32 = 500;
+    let rounds: i32 = rounds();
     let outbox = Outbox::new().await;
     outbox
         .run(&format!(
             "insert into outbox.messages (topic, key) select 't', 'k' || n % 7 from generate_series(1, {}) n",
-            ROUNDS * 12
+            rounds * 12
         ))
         .await;
     let ways = [
@@ -180,7 +189,7 @@ async fn settle_and_reap_at_the_same_time_never_deadlock() {
     ];
     // Its late successes come without a lease.
     let (late, reaper) = (outbox.database.store(), outbox.database.store());
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         let me = outbox.relay().await;
         let leases = [
             outbox.lease(&me, &take(6)).await,
@@ -228,7 +237,7 @@ async fn settle_and_reap_at_the_same_time_never_deadlock() {
             &[],
         )
         .await;
-    assert_eq!(gone, i64::from(ROUNDS) * 12);
+    assert_eq!(gone, i64::from(rounds) * 12);
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use tokio::{
 use crate::{
     Failure, Options, contender, cost,
     database::{Database, Server},
-    drain, footprint, latency, many, pgq, process,
+    drain, footprint, latency, limits, many, pgq, process,
     process::Process,
     report::{Report, Section},
     scale,
@@ -87,7 +87,7 @@ async fn sections(lab: &mut Lab<'_>) {
     let sections: &[Section] = match &lab.options.sections[..] {
         [] => &[
             Drain, Cost, Latency, Slow, Footprint, Isolation, Relays, Idle, Doorbell, Large,
-            Pinned, Due,
+            Pinned, Due, Memory, Migrate,
         ],
         some => &some.to_vec(),
     };
@@ -130,6 +130,8 @@ async fn one(lab: &mut Lab<'_>, section: Section) -> Result<(), Failure> {
         Slow => drain::slow(lab).await,
         Footprint => footprint::footprint(lab).await,
         Due => footprint::due(lab).await,
+        Memory => limits::memory(lab).await,
+        Migrate => limits::migrate(lab).await,
         Idle => footprint::idle(lab).await,
         Isolation => latency::isolation(lab).await,
         Relays => many::relays(lab).await,
@@ -206,6 +208,17 @@ impl Lab<'_> {
         name: &str,
         rest: &str,
     ) -> Result<Process, Failure> {
+        self.relay_with(database, name, rest, &[])
+    }
+
+    /// The same, with these variables.
+    pub(crate) fn relay_with(
+        &self,
+        database: &Database,
+        name: &str,
+        rest: &str,
+        variables: &[(&str, &str)],
+    ) -> Result<Process, Failure> {
         let file = self.dir.path().join(format!("{name}.toml"));
         let url = &database.url;
         fs::write(
@@ -214,6 +227,7 @@ impl Lab<'_> {
         )?;
         let mut command = self.relay_command();
         command.arg("run").arg("--config").arg(&file);
+        command.envs(variables.iter().copied());
         Process::start(name, &command, &self.log(name))
     }
 

@@ -11,6 +11,7 @@ mod drain;
 mod footprint;
 mod lab;
 mod latency;
+mod limits;
 mod many;
 mod pgq;
 mod process;

@@ -28,6 +28,10 @@ pub(crate) enum Section {
     Large,
     /// An old snapshot pins the xmin horizon: p7.
     Pinned,
+    /// Memory over a million messages, and with large payloads in a small container: p14.
+    Memory,
+    /// An application's inserts while a migration runs: p15.
+    Migrate,
 }
 
 /// A target: its name, its bound, and what it is.
@@ -200,6 +204,26 @@ const TARGETS: &[Target] = &[
         "p13_slow",
         AtLeast(0.9),
         "share of the concurrency filled, receiver takes 500 ms",
+    ),
+    target(
+        "p14_slope",
+        AtMost(1.0),
+        "memory gained over a million messages, MiB",
+    ),
+    target(
+        "p14_large",
+        AtMost(64.0),
+        "memory with 100 × 10 MB, relay.memory = 8 MiB, MiB",
+    ),
+    target(
+        "p14_many",
+        AtMost(64.0),
+        "memory with 1 M × 18 kB due, relay.memory = 16 MiB, MiB",
+    ),
+    target(
+        "p15",
+        AtMost(1000.0),
+        "slowest INSERT while migrate runs, 5 M rows pending, ms",
     ),
 ];
 
