@@ -1,5 +1,7 @@
 -- Opens the transaction of a migration. One migrator at a time; locks on the application's tables are not waited for long.
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+SET LOCAL role TO DEFAULT;
+SET LOCAL synchronous_commit = on;
 SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL statement_timeout = 0;
 SET LOCAL client_min_messages = warning;

@@ -44,6 +44,10 @@ BEGIN
         RAISE EXCEPTION 'outbox.settle needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
             USING HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
+    -- A settle that a crash forgets is delivered again: it is durable, whatever the role, or who had this session before, has set.
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
 
     SELECT coalesce(array_agg(l.lease), '{}')
       INTO v_leases

@@ -32,6 +32,7 @@ mod outage;
 mod outbox;
 mod partitions;
 mod patience;
+mod pooler;
 mod reap;
 mod relays;
 mod reload;

@@ -31,6 +31,11 @@ pub(crate) mod secure;
 /// Names the variable with the superuser's URL of the server.
 const SERVER: &str = "OUTBOX_TEST_POSTGRES_URL";
 
+/// Names the variable with the port of a PgBouncer before that server, which `scripts/test --pgbouncer` starts: stores, relays and
+/// the binary go through it then, the tests' own connections do not. What needs a direct connection stands in
+/// `.config/nextest.toml`.
+const PGBOUNCER: &str = "OUTBOX_TEST_PGBOUNCER_PORT";
+
 /// A migrated database to copy. The first test that needs it makes it.
 const TEMPLATE: &str = "outbox_template";
 
@@ -128,7 +133,8 @@ async fn template(admin: &Client) {
             .unwrap();
         let mut url = server();
         url.set_path("outbox_draft");
-        Store::new(&config(url.as_str()))
+        // A pooler would keep its sessions for longer.
+        Store::new(&direct(url.as_str()))
             .unwrap()
             .migrate(None, false)
             .await
@@ -154,6 +160,31 @@ async fn template(admin: &Client) {
 
 /// How a store connects to a database of the tests.
 pub(crate) fn config(url: &str) -> store::Config {
+    direct(&pooled(url))
+}
+
+/// The URL of a database, by way of PgBouncer if the tests are to go through one and it is a database of their server.
+pub(crate) fn pooled(url: &str) -> String {
+    let parsed = url.parse::<Url>().ok();
+    match parsed.filter(|url| url.port() == server().port()) {
+        Some(mut url) => {
+            url.set_port(url.port().map(pooled_port)).unwrap();
+            url.into()
+        }
+        None => url.into(),
+    }
+}
+
+/// The same for a port.
+pub(crate) fn pooled_port(port: u16) -> u16 {
+    match variable(PGBOUNCER) {
+        Some(pooler) if server().port() == Some(port) => pooler.parse().unwrap(),
+        Some(_) | None => port,
+    }
+}
+
+/// With no pooler between.
+pub(crate) fn direct(url: &str) -> store::Config {
     store::Config {
         url: url.into(),
         url_file: None,
@@ -225,17 +256,20 @@ pub(crate) fn client() -> reqwest::Client {
 }
 
 fn server() -> Url {
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "it is not configuration of the relay, but tells the tests where they are"
-    )]
-    let server = std::env::var(SERVER);
-    let Ok(server) = server else {
+    let Some(server) = variable(SERVER) else {
         panic!(
             "{SERVER} is not set: run the tests with scripts/test, which starts a PostgreSQL for them"
         );
     };
     server.parse().unwrap()
+}
+
+fn variable(name: &str) -> Option<String> {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "it is not configuration of the relay, but tells the tests where they are"
+    )]
+    std::env::var(name).ok()
 }
 
 async fn connect(url: &str, connections: &mut JoinSet<()>) -> Client {

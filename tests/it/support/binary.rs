@@ -13,6 +13,8 @@ use tokio::{
     time::timeout,
 };
 
+use super::pooled;
+
 /// A directory of a test's own, removed with everything in it.
 pub(crate) struct Directory(PathBuf);
 
@@ -197,7 +199,9 @@ fn command(database: &str) -> Command {
 }
 
 fn prepared(mut command: Command, database: &str) -> Command {
-    command.env_remove("RUST_LOG").env("DATABASE_URL", database);
+    command
+        .env_remove("RUST_LOG")
+        .env("DATABASE_URL", pooled(database));
     command
 }
 

@@ -18,6 +18,11 @@ pub(crate) struct PgBouncer {
 impl PgBouncer {
     /// Before the server of this URL, on a free port.
     pub(crate) async fn start(url: &str) -> PgBouncer {
+        PgBouncer::with(url, 10).await
+    }
+
+    /// One with so many sessions for a database, which take turns after each transaction.
+    pub(crate) async fn with(url: &str, sessions: usize) -> PgBouncer {
         let url: reqwest::Url = url.parse().unwrap();
         let server = url.port().unwrap();
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
@@ -29,7 +34,8 @@ impl PgBouncer {
             &format!(
                 "[databases]\n* = host=127.0.0.1 port={server} user=postgres\n\
                  [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
-                 pool_mode = transaction\nmax_client_conn = 200\ndefault_pool_size = 10\n\
+                 pool_mode = transaction\nmax_client_conn = 200\ndefault_pool_size = {sessions}\n\
+                 server_round_robin = 1\n\
                  ignore_startup_parameters = extra_float_digits\n"
             ),
         );

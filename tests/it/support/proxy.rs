@@ -14,6 +14,8 @@ use tokio::{
     task::JoinSet,
 };
 
+use super::pooled_port;
+
 /// What a message of the client must hold for its connection to be cut behind it.
 type Trap = Option<Vec<u8>>;
 
@@ -42,7 +44,7 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let shared = Arc::new(Shared {
-            target: AtomicU16::new(target),
+            target: AtomicU16::new(pooled_port(target)),
             accepted: AtomicU64::new(0),
             hole: watch::Sender::new(false),
             cuts: watch::Sender::new(0),
