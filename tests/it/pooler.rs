@@ -165,7 +165,8 @@ async fn what_others_left_on_shared_sessions_changes_nothing() {
         other.batch_execute("commit").await.unwrap();
     }
     // They are as they were left, both of them.
-    let left = "select current_user::text || current_setting('lock_timeout') || current_setting('synchronous_commit')";
+    let left = "begin; set local statement_timeout = 0; set local jit = off;
+        select current_user::text || current_setting('lock_timeout') || current_setting('synchronous_commit'); commit";
     for other in &others {
         assert_eq!(said(other, left).await, format!("{nobody}1msoff"));
     }

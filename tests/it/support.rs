@@ -36,8 +36,8 @@ const SERVER: &str = "OUTBOX_TEST_POSTGRES_URL";
 /// `.config/nextest.toml`.
 const PGBOUNCER: &str = "OUTBOX_TEST_PGBOUNCER_PORT";
 
-/// A migrated database to copy. The first test that needs it makes it.
-const TEMPLATE: &str = "outbox_template";
+/// A migrated database to copy. The first test of a day that needs it makes it: its partitions are those of that day on.
+const TEMPLATE: &str = "select 'outbox_template_' || to_char(now() at time zone 'UTC', 'YYYYMMDD')";
 
 /// Who holds it makes the template; the others wait.
 const TEMPLATE_LOCK: &str = "select pg_advisory_lock(hashtext('outbox_template'))";
@@ -53,8 +53,13 @@ pub(crate) struct Database {
 pub(crate) async fn database() -> Database {
     let mut connections = JoinSet::new();
     let admin = connect(server().as_str(), &mut connections).await;
-    template(&admin).await;
-    create(&admin, connections, TEMPLATE).await
+    let template = template(&admin).await;
+    let database = create(&admin, connections, &template).await;
+    // A copy of an outbox is refused: this one is meant to be one of its own.
+    let client = database.connect().await;
+    let mine = "update outbox.meta set database = current_database(), database_oid = (select oid from pg_database where datname = current_database())";
+    client.batch_execute(mine).await.unwrap();
+    database
 }
 
 /// Makes a new database without an outbox.
@@ -83,20 +88,11 @@ async fn create(admin: &Client, connections: JoinSet<()>, template: &str) -> Dat
         match admin.batch_execute(&create).await {
             Ok(()) => {
                 url.set_path(&name);
-                let database = Database {
+                return Database {
                     url: url.into(),
                     name,
                     connections: Mutex::new(connections),
                 };
-                if template == TEMPLATE {
-                    // A copy of an outbox is refused: this one is meant to be one of its own.
-                    let client = database.connect().await;
-                    client
-                        .batch_execute("update outbox.meta set database = current_database(), database_oid = (select oid from pg_database where datname = current_database())")
-                        .await
-                        .unwrap();
-                }
-                return database;
             }
             // Left by another run with our process id, on a server that isn't thrown away.
             Err(error) if error.code() == Some(&SqlState::DUPLICATE_DATABASE) => {}
@@ -105,24 +101,15 @@ async fn create(admin: &Client, connections: JoinSet<()>, template: &str) -> Dat
     }
 }
 
-/// Makes the template if nobody has.
-async fn template(admin: &Client) {
+/// Makes the template if nobody has, and returns its name.
+async fn template(admin: &Client) -> String {
+    let name: String = admin.query_one(TEMPLATE, &[]).await.unwrap().get(0);
     let there = "select from pg_database where datname = $1";
-    if admin
-        .query_opt(there, &[&TEMPLATE])
-        .await
-        .unwrap()
-        .is_some()
-    {
-        return;
+    if admin.query_opt(there, &[&name]).await.unwrap().is_some() {
+        return name;
     }
     admin.batch_execute(TEMPLATE_LOCK).await.unwrap();
-    if admin
-        .query_opt(there, &[&TEMPLATE])
-        .await
-        .unwrap()
-        .is_none()
-    {
+    if admin.query_opt(there, &[&name]).await.unwrap().is_none() {
         admin
             .batch_execute("drop database if exists outbox_draft with (force)")
             .await
@@ -147,15 +134,14 @@ async fn template(admin: &Client) {
             async || admin.query(others, &[]).await.unwrap().is_empty(),
         )
         .await;
-        admin
-            .batch_execute("alter database outbox_draft rename to outbox_template")
-            .await
-            .unwrap();
+        let rename = format!("alter database outbox_draft rename to {name}");
+        admin.batch_execute(&rename).await.unwrap();
     }
     admin
         .batch_execute("select pg_advisory_unlock_all()")
         .await
         .unwrap();
+    name
 }
 
 /// How a store connects to a database of the tests.
