@@ -3,6 +3,7 @@
 use std::{
     error::Error as _,
     fmt,
+    net::{IpAddr, SocketAddr},
     ops::Deref,
     sync::{
         Arc,
@@ -11,7 +12,7 @@ use std::{
 };
 
 use deadpool::managed::{self, Metrics, PoolError, RecycleError, RecycleResult};
-use tokio::{task::JoinSet, time};
+use tokio::{net, task::JoinSet, time};
 use tokio_postgres::{
     Client, Socket,
     config::{ChannelBinding, Host},
@@ -35,7 +36,7 @@ pub(super) struct Connector {
     options: Options,
     tls: Tls,
     place: Arc<str>,
-    /// The host to begin with: the last that would do. One that a connection was given up on has had its turn.
+    /// The target to begin with: the last that would do. One that a connection was given up on has had its turn.
     next: AtomicUsize,
 }
 
@@ -86,29 +87,26 @@ impl Connector {
             all.application_name(name);
         }
         let tls = self.tls.current();
-        let hosts = all.get_hosts().len().max(all.get_hostaddrs().len());
-        let mut failures = Vec::new();
+        let (targets, mut failures) = targets(&all).await?;
         let first = self.next.load(Ordering::Relaxed);
-        for number in (first..first + hosts).map(|number| number % hosts) {
-            // Whoever waits for this may have less patience than a host that is silent.
+        for step in 0..targets.len() {
+            let number = (first + step) % targets.len();
+            let one = &targets[number];
+            // Whoever waits for this may have less patience than one that is silent.
             self.next.store(number + 1, Ordering::Relaxed);
-            let one = match alone(&all, number) {
-                Ok(one) => one,
-                Err(error) => return Err(Error::Config(error.into())),
-            };
             // As with libpq it is the time for all of it, TLS and password included.
             let patience = one
                 .get_connect_timeout()
                 .copied()
                 .unwrap_or(CONNECT_TIMEOUT);
-            let opened = time::timeout(patience, self.open_one(&one, tls.clone(), options.server));
+            let opened = time::timeout(patience, self.open_one(one, tls.clone(), options.server));
             let late = || Err(format!("no answer within {} s", patience.as_secs()));
             match opened.await.unwrap_or_else(|_| late()) {
                 Ok(fresh) => {
                     self.next.store(number, Ordering::Relaxed);
                     return Ok(fresh);
                 }
-                Err(error) => failures.push(format!("{}: {error}", Place(&one))),
+                Err(error) => failures.push(format!("{}: {error}", Place(one))),
             }
         }
         Err(Error::Connect(failures.join("; ")))
@@ -210,6 +208,45 @@ impl Deref for Connection {
 
 // === hosts ===
 
+/// Each host, and each address of a name that has several; and what is wrong with those that have none.
+async fn targets(
+    all: &tokio_postgres::Config,
+) -> Result<(Vec<tokio_postgres::Config>, Vec<String>), Error> {
+    let (mut targets, mut failures) = (Vec::new(), Vec::new());
+    for number in 0..all.get_hosts().len().max(all.get_hostaddrs().len()) {
+        let one = alone(all, number).map_err(|error| Error::Config(error.into()))?;
+        match addresses(&one).await {
+            Ok(found) if found.len() > 1 => {
+                for address in found {
+                    let mut at = one.clone();
+                    at.hostaddr(address);
+                    targets.push(at);
+                }
+            }
+            Ok(_) => targets.push(one),
+            Err(error) => failures.push(format!("{}: {error}", Place(&one))),
+        }
+    }
+    Ok((targets, failures))
+}
+
+/// Where the name of the only host leads; none where it is no name.
+async fn addresses(one: &tokio_postgres::Config) -> std::io::Result<Vec<IpAddr>> {
+    match (one.get_hosts(), one.get_hostaddrs()) {
+        ([Host::Tcp(name)], []) => {
+            let port = one.get_ports().first().copied().unwrap_or(5432);
+            let mut found = Vec::new();
+            for address in net::lookup_host((name.as_str(), port)).await? {
+                if !found.contains(&address.ip()) {
+                    found.push(address.ip());
+                }
+            }
+            Ok(found)
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
 /// The same way to connect, to the host of this number only.
 fn alone(
     all: &tokio_postgres::Config,
@@ -295,7 +332,7 @@ impl fmt::Display for Place<'_> {
                 }
                 (Some(Host::Tcp(name)), None) => write!(f, "{name}:{port}")?,
                 (None, Some(address)) => {
-                    write!(f, "{}", std::net::SocketAddr::new(*address, port))?;
+                    write!(f, "{}", SocketAddr::new(*address, port))?;
                 }
                 (None, None) => {}
             }
@@ -337,5 +374,65 @@ pub(super) fn explain_pool(place: &str, error: PoolError<Error>) -> Error {
         | PoolError::Closed
         | PoolError::NoRuntimeSpecified
         | PoolError::PostCreateHook(_) => Error::Connect(format!("{place}: {error}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn each_target_is_named_without_its_password() {
+        let table = [
+            ("postgres://u:hunter2@h/d", vec!["h:5432 (database d)"]),
+            (
+                "postgres://u:hunter2@h:1,i:2",
+                vec!["h:1 (database u)", "i:2 (database u)"],
+            ),
+            (
+                "host=h,i port=3 dbname=d",
+                vec!["h:3 (database d)", "i:3 (database d)"],
+            ),
+            (
+                "host=h hostaddr=192.0.2.1 dbname=d",
+                vec!["h[192.0.2.1]:5432 (database d)"],
+            ),
+            (
+                "hostaddr=192.0.2.1,2001:db8::1",
+                vec!["192.0.2.1:5432", "[2001:db8::1]:5432"],
+            ),
+            (
+                "postgres://[2001:db8::1]:7/d",
+                vec!["[2001:db8::1]:7 (database d)"],
+            ),
+            (
+                "host=/run/pg user=u",
+                vec!["/run/pg/.s.PGSQL.5432 (database u)"],
+            ),
+        ];
+        for (url, want) in table {
+            let config: tokio_postgres::Config = url.parse().unwrap();
+            let hosts = config.get_hosts().len().max(config.get_hostaddrs().len());
+            let shown = |number| Place(&alone(&config, number).unwrap()).to_string();
+            assert_eq!((0..hosts).map(shown).collect::<Vec<_>>(), want, "{url}");
+        }
+        let numbers = ["host=h,i hostaddr=192.0.2.1", "host=h,i port=1,2,3"];
+        for url in numbers {
+            let config = url.parse().unwrap();
+            let error = targets(&config).await.err().unwrap().to_string();
+            assert!(error.contains("not as many"), "{url}: {error}");
+        }
+        // Too long for a name, so nobody is asked for it.
+        let name = "h".repeat(300);
+        let nowhere = format!("postgres://u:hunter2@{name}/d").parse().unwrap();
+        let (none, failures) = targets(&nowhere).await.unwrap();
+        assert!(none.is_empty());
+        let start = format!("{name}:5432 (database d): ");
+        assert!(failures[0].starts_with(&start), "{failures:?}");
+        let same = "postgres://u:hunter2@h:1/d?options=-csearch_path%3Dx&application_name=a&connect_timeout=3&keepalives=0\
+                    &keepalives_interval=4&keepalives_retries=5&keepalives_idle=6&tcp_user_timeout=7&channel_binding=require\
+                    &sslnegotiation=direct&load_balance_hosts=random&sslmode=require";
+        let same: tokio_postgres::Config = same.parse().unwrap();
+        assert!(alone(&same, 0).unwrap() == same, "nothing is lost");
     }
 }

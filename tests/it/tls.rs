@@ -58,16 +58,13 @@ async fn each_reason_to_refuse_a_server_is_said_with_its_host() {
     let (server, ca, directory) = (Secure::start().await, Ca::new(), Directory::new());
     let right = directory.write("right.pem", &ca.pem);
     let wrong = directory.write("wrong.pem", &Ca::new().pem);
-    let at = |host: &str| {
-        format!(
-            "can't connect to the database: {host}:{} (database postgres): ",
-            server.cluster.port()
-        )
-    };
+    let at = |host: &str| format!("{host}:{} (database postgres): ", server.cluster.port());
     let trying = async |host: &str, query: &str, ca: &Path| {
         let url = server.url("postgres:hunter2", host, query);
         let error = refused(&store(&url, Some(ca))).await;
-        assert!(error.starts_with(&at(host)), "{error}");
+        // Where the name has two addresses, each has its reason.
+        let one = error.replace("[127.0.0.1]", "");
+        assert!(one.contains(&at(host)), "{error}");
         assert!(!error.contains("hunter2"), "{error}");
         error
     };
@@ -175,7 +172,7 @@ async fn the_words_of_libpq_name_the_authority_in_the_url_and_the_binary_underst
     let said = String::from_utf8(refused.stderr).unwrap();
     let place = format!("localhost:{} (database postgres)", server.cluster.port());
     assert!(
-        said.contains(&place) && said.contains("UnknownIssuer"),
+        said.replace("[127.0.0.1]", "").contains(&place) && said.contains("UnknownIssuer"),
         "{said}"
     );
     assert!(!said.contains("hunter2"), "{said}");
