@@ -1,6 +1,7 @@
 //! A receiver that speaks HTTP/2 from the first byte, without TLS.
 use std::{
     convert::Infallible,
+    pin::pin,
     sync::{
         Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
@@ -12,7 +13,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::{Request, Response, Version, body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use outbox_relay::delivery::{Endpoint, HttpVersion};
-use tokio::{net::TcpListener, task::JoinSet};
+use tokio::{net::TcpListener, sync::Notify, task::JoinSet};
 
 use crate::support::{
     database,
@@ -27,8 +28,9 @@ struct Seen {
     requests: Mutex<Vec<(Version, Bytes)>>,
 }
 
-/// Answers 204 to everything until it is dropped; returns its port.
-async fn receiver(seen: Arc<Seen>) -> (u16, JoinSet<()>) {
+/// Answers 204 to everything until it is dropped; returns its port. After so many requests a connection says GOAWAY, as each
+/// deployment of a receiver does.
+async fn receiver(seen: Arc<Seen>, most: usize) -> (u16, JoinSet<()>) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let mut tasks = JoinSet::new();
@@ -37,8 +39,13 @@ async fn receiver(seen: Arc<Seen>) -> (u16, JoinSet<()>) {
         while let Ok((stream, _)) = listener.accept().await {
             seen.connections.fetch_add(1, Ordering::SeqCst);
             let seen = Arc::clone(&seen);
+            let enough = Arc::new(Notify::new());
+            let (counted, say) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&enough));
             let answer = service_fn(move |request: Request<Incoming>| {
                 let seen = Arc::clone(&seen);
+                if counted.fetch_add(1, Ordering::SeqCst) + 1 == most {
+                    say.notify_one();
+                }
                 async move {
                     let version = request.version();
                     let body = request.into_body().collect().await.unwrap().to_bytes();
@@ -49,11 +56,14 @@ async fn receiver(seen: Arc<Seen>) -> (u16, JoinSet<()>) {
                 }
             });
             connections.spawn(async move {
-                let served = http2::Builder::new(TokioExecutor::new());
-                served
-                    .serve_connection(TokioIo::new(stream), answer)
-                    .await
-                    .ok();
+                let served = http2::Builder::new(TokioExecutor::new())
+                    .serve_connection(TokioIo::new(stream), answer);
+                let mut served = pin!(served);
+                tokio::select! {
+                    done = &mut served => return drop(done),
+                    () = enough.notified() => served.as_mut().graceful_shutdown(),
+                }
+                served.await.ok();
             });
         }
     });
@@ -65,7 +75,7 @@ async fn with_prior_knowledge_all_requests_share_a_connection() {
     let database = database().await;
     let client = database.connect().await;
     let seen = Arc::new(Seen::default());
-    let (port, _tasks) = receiver(Arc::clone(&seen)).await;
+    let (port, _tasks) = receiver(Arc::clone(&seen), usize::MAX).await;
     let endpoint = Endpoint {
         http_version: HttpVersion::Http2,
         ..endpoint("shop", &format!("http://127.0.0.1:{port}/"))
@@ -86,6 +96,35 @@ async fn with_prior_knowledge_all_requests_share_a_connection() {
     assert_eq!(
         count(&client, "attempts where outcome = 'success'").await,
         300
+    );
+    assert_nothing_left(&client).await;
+}
+
+#[tokio::test]
+async fn a_connection_that_says_goaway_costs_no_attempt() {
+    let database = database().await;
+    let client = database.connect().await;
+    let seen = Arc::new(Seen::default());
+    let (port, _receiver) = receiver(Arc::clone(&seen), 7).await;
+    let endpoint = Endpoint {
+        http_version: HttpVersion::Http2,
+        ..endpoint("shop", &format!("http://127.0.0.1:{port}/"))
+    };
+    let relay = start(relay(&database.url, endpoint));
+    insert(&client, "t", 300).await;
+    all_settled(&client, SOON).await;
+    relay.stop().await;
+    let connections = seen.connections.load(Ordering::SeqCst);
+    assert!((2..=300).contains(&connections), "{connections}");
+    assert_eq!(count(&client, "attempts").await, 300);
+    assert_eq!(
+        count(&client, "attempts where outcome = 'success'").await,
+        300
+    );
+    assert_eq!(
+        seen.requests.lock().unwrap().len(),
+        300,
+        "nothing came twice"
     );
     assert_nothing_left(&client).await;
 }

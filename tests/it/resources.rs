@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use outbox_relay::lab::receiver::{Options, Receiver, Reply};
 
+use rustix::process::Signal;
+
 use crate::support::{
     binary::Directory,
     database,
@@ -66,4 +68,27 @@ async fn payloads_of_ten_megabytes_fit_into_sixty_four_of_memory() {
     let peak = relay.peak() >> 20;
     assert!(peak < 64, "{peak} MiB");
     assert_eq!(one::<String>(&client, FAILURES).await, "");
+}
+
+/// As a container runs it: nobody, no privilege, a root that can't be written to.
+#[tokio::test]
+async fn a_relay_needs_no_rights_and_writes_no_file() {
+    let database = database().await;
+    let client = database.connect().await;
+    let receiver = Receiver::start(|_| Reply::status(200)).unwrap();
+    let directory = Directory::new();
+    let config = directory.config(&receiver.url("/"), "[http]\nlisten = \"127.0.0.1:0\"");
+    insert(&client, "t", 10).await;
+    let mut relay = directory.run_confined(&config, &database.url, "relay");
+    all_settled(&client, SOON).await;
+    let status = relay.status();
+    for line in [
+        "Uid:\t65534\t65534",
+        "CapEff:\t0000000000000000",
+        "NoNewPrivs:\t1",
+    ] {
+        assert!(status.contains(line), "{line}: {status}");
+    }
+    relay.signal(Signal::TERM);
+    assert!(relay.end(SOON).await.success(), "{}", relay.log());
 }

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, geteuid, kill_process};
 use tokio::{
     process::{Child, Command},
     time::timeout,
@@ -97,6 +97,24 @@ impl Directory {
         self.start(prepared(command, database), config, name)
     }
 
+    /// The same as nobody, without any privilege, where nothing can be written.
+    pub(crate) fn run_confined(&self, config: &Path, database: &str, name: &str) -> Process {
+        let program = self.0.join("outbox-relay");
+        fs::copy(env!("CARGO_BIN_EXE_outbox-relay"), &program).unwrap();
+        let mut command = Command::new("unshare");
+        if !geteuid().is_root() {
+            command.arg("--map-root-user");
+        }
+        command
+            .args(["--mount", "sh", "-c"])
+            .arg(
+                "mount -o remount,bind,ro / && mount -t tmpfs -o ro none /dev/shm && \
+                 exec setpriv --reuid=65534 --regid=65534 --clear-groups --no-new-privs --bounding-set=-all --inh-caps=-all \"$0\" \"$@\"",
+            )
+            .arg(program);
+        self.start(prepared(command, database), config, name)
+    }
+
     fn start(&self, mut command: Command, config: &Path, name: &str) -> Process {
         let log = self.0.join(format!("{name}.log"));
         let child = command
@@ -167,10 +185,14 @@ impl Process {
         fs::read_to_string(format!("/proc/{}/limits", self.child.id().unwrap())).unwrap()
     }
 
+    /// What the kernel says of it.
+    pub(crate) fn status(&self) -> String {
+        fs::read_to_string(format!("/proc/{}/status", self.child.id().unwrap())).unwrap()
+    }
+
     /// The most memory that it ever had, in bytes.
     pub(crate) fn peak(&self) -> u64 {
-        let status = format!("/proc/{}/status", self.child.id().unwrap());
-        let status = fs::read_to_string(status).unwrap();
+        let status = self.status();
         let line = status.lines().find(|line| line.starts_with("VmHWM:"));
         let kilobytes = line.unwrap().split_whitespace().nth(1).unwrap();
         kilobytes.parse::<u64>().unwrap() * 1024
