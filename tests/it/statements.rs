@@ -3,6 +3,8 @@
 //!
 //! The plans are those that really ran, inside of functions too: `auto_explain` sends them as notices.
 
+mod pinned;
+
 use std::{
     future::poll_fn,
     task::{Poll, ready},
@@ -239,38 +241,47 @@ impl Session {
 /// Runs what the relay runs, and looks at each plan.
 async fn check(outbox: &Outbox, when: &str) {
     for mode in ["auto", "force_generic_plan"] {
-        let mut session = Session::new(&outbox.database.url).await;
-        session
-            .client
-            .batch_execute(&format!(
-                "{BEGIN}; set local plan_cache_mode = {mode}; set auto_explain.log_min_duration = 0"
-            ))
-            .await
-            .unwrap();
-        whole_life(&session).await;
-        session
-            .client
-            .batch_execute("set auto_explain.log_min_duration = -1; rollback")
-            .await
-            .unwrap();
-        let mut plans = 0;
-        while let Ok(notice) = session.notices.try_recv() {
-            let Some((_, json)) = notice.split_once("plan:\n") else {
-                continue;
-            };
-            let explained: Value = serde_json::from_str(json).unwrap();
-            let mut faults = Vec::new();
-            inspect(&explained["Plan"], &mut faults);
-            assert!(
-                faults.is_empty(),
-                "{when}, {mode}: {faults:#?} in\n{}\n{:#}",
-                explained["Query Text"].as_str().unwrap(),
-                explained["Plan"],
-            );
-            plans += 1;
-        }
+        let (plans, faults) = watch(outbox, mode, whole_life).await;
+        assert!(faults.is_empty(), "{when}, {mode}: {}", faults.join("\n"));
         assert!(plans > 40, "{plans} plans were seen");
     }
+}
+
+/// How many plans ran, and what each of them did that it must not.
+async fn watch(
+    outbox: &Outbox,
+    mode: &str,
+    run: impl AsyncFnOnce(&Session),
+) -> (usize, Vec<String>) {
+    let mut session = Session::new(&outbox.database.url).await;
+    session
+        .client
+        .batch_execute(&format!(
+            "{BEGIN}; set local plan_cache_mode = {mode}; set auto_explain.log_min_duration = 0"
+        ))
+        .await
+        .unwrap();
+    run(&session).await;
+    session
+        .client
+        .batch_execute("set auto_explain.log_min_duration = -1; rollback")
+        .await
+        .unwrap();
+    let (mut plans, mut all) = (0, Vec::new());
+    while let Ok(notice) = session.notices.try_recv() {
+        let Some((_, json)) = notice.split_once("plan:\n") else {
+            continue;
+        };
+        let explained: Value = serde_json::from_str(json).unwrap();
+        let mut faults = Vec::new();
+        inspect(&explained["Plan"], &mut faults);
+        if !faults.is_empty() {
+            let text = explained["Query Text"].as_str().unwrap();
+            all.push(format!("{faults:#?} in\n{text}\n{:#}", explained["Plan"]));
+        }
+        plans += 1;
+    }
+    (plans, all)
 }
 
 /// The statements of a relay's life but those for people.
