@@ -92,7 +92,7 @@ async fn endurance(lab: &mut Lab<'_>) -> Result<(), Failure> {
     relay.stop();
     let late = &points[points.len() / 4..];
     let slope = slope(late) * 1e6 / f64::from(1 << 20);
-    let megabytes: Vec<f64> = points
+    let megabytes: Vec<serde_json::Value> = points
         .iter()
         .map(|(_, bytes)| round(bytes / f64::from(1 << 20)))
         .collect();
