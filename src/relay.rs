@@ -119,6 +119,9 @@ pub enum Error {
 /// Between the first two tries to use a database that went away.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 
+/// A relay that starts waits so long for its database; a longer outage is for whoever starts it again.
+const START: Duration = Duration::from_secs(5);
+
 /// Beyond the grace period: for the last settle, and no more, if the database does not answer.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
@@ -194,11 +197,9 @@ async fn live(
     let mut rng =
         StdRng::try_from_rng(&mut SysRng).map_err(|error| Error::Random(error.to_string()))?;
     let mut unrouted = BTreeSet::new();
-    for note in store.check().await? {
-        tracing::warn!("{note}");
+    if !first_look(&store, &settles, vitals, stop).await? {
+        return Ok(());
     }
-    // Before requests can take the last file descriptors.
-    settles.connect().await?;
     let mut started = false;
     loop {
         let stage = Stage {
@@ -230,6 +231,46 @@ async fn live(
         // The database may be another one by now: a promoted replica, a restored copy.
         if !wait_for(&store, vitals, stop).await? {
             return Ok(());
+        }
+    }
+}
+
+/// Looks whether this relay may deliver from the database. One that does not answer may be about to: a pooler that has not yet noticed
+/// that its server restarted, a container beside this one. `false`: stopped.
+async fn first_look(
+    store: &Store,
+    settles: &Store,
+    vitals: &Vitals,
+    stop: &CancellationToken,
+) -> Result<bool, Error> {
+    let mut wait = FIRST_WAIT;
+    let end = Instant::now() + START;
+    loop {
+        let looked = async {
+            let notes = store.check().await?;
+            // Before requests can take the last file descriptors.
+            settles.connect().await?;
+            Ok(notes)
+        };
+        match looked.await {
+            Ok(notes) => {
+                for note in notes {
+                    tracing::warn!("{note}");
+                }
+                return Ok(!stop.is_cancelled());
+            }
+            Err(error @ (store::Error::Refused(_) | store::Error::Config(_))) => {
+                return Err(error.into());
+            }
+            Err(error) if Instant::now() + wait > end => return Err(error.into()),
+            Err(error) => {
+                tracing::warn!(%error, "the database can't be used, trying again");
+                vitals.failed(Instant::now());
+            }
+        }
+        tokio::select! {
+            () = time::sleep(wait) => wait *= 2,
+            () = stop.cancelled() => return Ok(false),
         }
     }
 }

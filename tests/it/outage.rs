@@ -17,6 +17,7 @@ use tokio_postgres::{Client, NoTls};
 use uuid::Uuid;
 
 use crate::support::{
+    binary::Directory,
     config, database, eventually,
     proxy::Proxy,
     relay::{LEASE, Running, endpoint, relay, start},
@@ -228,6 +229,28 @@ async fn after_one_backend_was_killed_relays_register_anew_and_deliver() {
 }
 
 // === the connections ===
+
+/// A container beside this one may take a second longer to start.
+#[tokio::test]
+async fn a_relay_that_starts_a_moment_before_its_database_waits_for_it() {
+    let database = database().await;
+    let client = database.connect().await;
+    let receiver = Receiver::start(|_| Reply::status(200)).unwrap();
+    let server: reqwest::Url = database.url.parse().unwrap();
+    let proxy = Proxy::start(server.port().unwrap()).await;
+    proxy.close(true);
+    let directory = Directory::new();
+    let config = directory.config(&receiver.url("/"), "");
+    let relay = directory.run(&config, &proxy.url(&database.url), "relay");
+    eventually("it has tried", SOON, async || {
+        relay.log().contains("trying again")
+    })
+    .await;
+    proxy.close(false);
+    insert(&client, "t", 3).await;
+    all_settled(&client, SOON).await;
+    assert_eq!(receiver.count(), 3);
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn relays_whose_backends_are_terminated_again_and_again_deliver_everything() {

@@ -8,6 +8,7 @@
     reason = "the counts of states are what one looks at"
 )]
 
+mod fan_out;
 mod invariants;
 mod moves;
 mod protocol;
