@@ -37,7 +37,9 @@ SELECT o.object, o.shape
          UNION ALL
         SELECT 'function ' || p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')',
                concat_ws(' ', md5(p.prosrc), pg_get_function_result(p.oid), p.provolatile::text,
-                         CASE WHEN p.prosecdef THEN 'security definer' END, p.proconfig::text)
+                         CASE WHEN p.prosecdef THEN 'security definer' END,
+                         -- Names in it have the quotes that whoever made it liked.
+                         translate(p.proconfig::text, '"\', ''))
           FROM pg_catalog.pg_proc p
          WHERE p.pronamespace = n.oid
          UNION ALL

@@ -3,7 +3,7 @@
 CREATE OR REPLACE FUNCTION outbox.functions_digest()
 RETURNS text
 LANGUAGE sql STABLE
-SET search_path = pg_catalog, pg_temp
+SET search_path = pg_catalog, pg_temp SET quote_all_identifiers = off SET standard_conforming_strings = on
 AS $$
 SELECT md5(string_agg(concat_ws(' ', p.proname, pg_get_function_identity_arguments(p.oid), p.prosrc, p.prosecdef::text, p.proconfig::text),
                       chr(10) ORDER BY p.proname COLLATE "C", pg_get_function_identity_arguments(p.oid) COLLATE "C"))

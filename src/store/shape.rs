@@ -36,7 +36,8 @@ enum Difference<'a> {
 impl Store {
     /// Compares the schema with what this binary's migrations make.
     pub async fn alterations(&self) -> Result<Alterations, Error> {
-        let rows = self.call(sql::SHAPE, &[]).await?;
+        let both = self.call_both((sql::PLAIN, &[]), Some((sql::SHAPE, &[])));
+        let (_, rows) = both.await?;
         let found: BTreeMap<&str, &str> = rows
             .iter()
             .map(|row| (row.get("object"), row.get("shape")))

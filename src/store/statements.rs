@@ -45,6 +45,7 @@ statements! {
     OWN_BELL = "own_bell",
     PAUSE = "pause",
     PID = "pid",
+    PLAIN = "plain",
     PRESENT = "present",
     PUT_OFF = "put_off",
     QUEUED = "queued",

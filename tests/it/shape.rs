@@ -147,6 +147,23 @@ async fn what_others_added_stops_nothing_and_is_named_where_it_can_refuse_a_row(
     assert!(foreign[1].starts_with("trigger messages.look (CREATE TRIGGER"));
 }
 
+/// How the server prints what it is asked for is a setting, of a role or of a session that a pooler shares.
+#[tokio::test]
+async fn another_way_of_printing_is_no_alteration() {
+    let database = database().await;
+    let change = format!(
+        "alter database {} set quote_all_identifiers = on; alter database {0} set standard_conforming_strings = off;
+         alter database {0} set search_path = outbox, public; alter database {0} set bytea_output = 'escape';
+         alter database {0} set extra_float_digits = 0",
+        database.name
+    );
+    assert_eq!(after(&database, &change).await, "");
+    let row = "create function outbox.more() returns int language sql as 'select 1'";
+    assert_eq!(after(&database, row).await, "");
+    database.store().migrate(None, false).await.unwrap();
+    assert_eq!(after(&database, "").await, "");
+}
+
 /// A dump has its conditions as the server prints them, and they come back with other parentheses.
 #[tokio::test]
 async fn a_dump_that_was_restored_is_the_same_schema() {

@@ -289,7 +289,7 @@ async fn functions_with_their_owners_rights_say_where_their_names_are() {
     let definers: Vec<String> = outbox.all(settings, &[]).await;
     assert_eq!(definers.len(), 1, "{definers:?}");
     for definer in definers {
-        let pinned = definer.contains("search_path=pg_catalog, pg_temp");
+        let pinned = definer.contains("search_path=pg_catalog, pg_temp ");
         assert!(pinned, "{definer}");
     }
 }
