@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use outbox_relay::lab::receiver::{Options, Receiver, Reply};
-
 use rustix::process::Signal;
 
 use crate::support::{
     binary::Directory,
-    database,
+    database, eventually,
+    relay::{endpoint, relay, routes, start},
     rows::{SOON, all_settled, count, insert, one},
 };
 
@@ -68,6 +68,33 @@ async fn payloads_of_ten_megabytes_fit_into_sixty_four_of_memory() {
     let peak = relay.peak() >> 20;
     assert!(peak < 64, "{peak} MiB");
     assert_eq!(one::<String>(&client, FAILURES).await, "");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_leads_nowhere_holds_up_no_other_and_kills_no_message() {
+    let database = database().await;
+    let client = database.connect().await;
+    let receiver = Receiver::start(|_| Reply::status(200)).unwrap();
+    let mut both = relay(&database.url, endpoint("shop", &receiver.url("/")));
+    both.endpoints
+        .push(endpoint("gone", "http://nowhere.invalid/"));
+    both.routes = routes(&[("t", "shop"), ("gone", "gone")]);
+    insert(&client, "gone", 100).await;
+    let running = start(both);
+    eventually("its messages were tried", SOON, async || {
+        count(&client, "attempts where endpoint = 'gone'").await > 0
+    })
+    .await;
+    insert(&client, "t", 300).await;
+    receiver.wait_for(300, SOON).await.unwrap();
+    running.stop().await;
+    assert_eq!(count(&client, "messages where topic = 'gone'").await, 100);
+    assert_eq!(count(&client, "dead_letters").await, 0);
+    let failures: String = one(&client, FAILURES).await;
+    // Where the resolver itself is silent it is a time-out.
+    let known = ["dns retry", "connect_timeout retry"];
+    let mut all = failures.split(", ");
+    assert!(all.all(|one| known.contains(&one)), "{failures}");
 }
 
 /// As a container runs it: nobody, no privilege, a root that can't be written to.
