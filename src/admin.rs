@@ -2,7 +2,8 @@
 //!
 //! Model: a skin over what the relay says of itself; no answer waits for the database.
 //! Failure: who connects is a guest. There are only so many connections at once, of which the oldest makes room for the next, so
-//! that nobody keeps a probe from being answered; each has only so long for the head of a request.
+//! that guests who say nothing keep no probe from being answered; each has only so long for the head of a request. Against a flood of
+//! thousands of connections a second there is nothing here: that is for the network.
 
 mod health;
 

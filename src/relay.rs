@@ -193,6 +193,7 @@ async fn live(
     // A beat that takes longer than this has missed its turn anyway.
     let patience = (plans.borrow().config.lease / 3).max(Duration::from_millis(500));
     let beats = Store::single(database, patience)?;
+    let looks = Store::single(database, session::CURIOSITY)?;
     // The one generator of this process; everything below takes it as a parameter.
     let mut rng =
         StdRng::try_from_rng(&mut SysRng).map_err(|error| Error::Random(error.to_string()))?;
@@ -206,6 +207,7 @@ async fn live(
             store: &store,
             settles: &settles,
             beats: &beats,
+            looks: &looks,
             rng: &mut rng,
             plans: &mut *plans,
             unrouted: &mut unrouted,
@@ -280,8 +282,8 @@ async fn wait_for(store: &Store, vitals: &Vitals, stop: &CancellationToken) -> R
     let mut wait = FIRST_WAIT;
     let mut said = String::new();
     loop {
-        match store.check().await {
-            Ok(_) => return Ok(!stop.is_cancelled()),
+        match store.check_again().await {
+            Ok(()) => return Ok(!stop.is_cancelled()),
             Err(error @ store::Error::Refused(_)) => return Err(error.into()),
             Err(error) => {
                 let error = error.to_string();
@@ -292,7 +294,7 @@ async fn wait_for(store: &Store, vitals: &Vitals, stop: &CancellationToken) -> R
                 vitals.failed(Instant::now());
             }
         }
-        vitals.turned(None, Instant::now());
+        vitals.turned(Instant::now());
         tokio::select! {
             () = time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(5)),
             () = stop.cancelled() => return Ok(false),

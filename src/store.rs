@@ -61,6 +61,8 @@ pub struct Config {
     pub url_file: Option<PathBuf>,
     /// PEM file with the authorities that the server's certificate may come from; `None` = those of the URL, or the system's.
     pub ca_file: Option<PathBuf>,
+    /// A schema that was altered since it was migrated is warned of and used, not refused.
+    pub lenient: bool,
     /// The word that `outbox.meta` must hold where it holds one: tells a physical clone from the original.
     pub guard: Option<String>,
 }
@@ -86,6 +88,7 @@ pub struct Store {
     pool: Pool,
     place: Arc<str>,
     guard: Option<String>,
+    lenient: bool,
     patience: Duration,
 }
 
@@ -125,6 +128,7 @@ impl Store {
             pool,
             place,
             guard: config.guard.clone(),
+            lenient: config.lenient,
             patience,
         })
     }

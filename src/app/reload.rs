@@ -210,6 +210,10 @@ fn fixed(old: &Config, new: &Config) -> Vec<&'static str> {
             "database.ca_file",
             old.database.ca_file != new.database.ca_file,
         ),
+        (
+            "database.altered_schema",
+            old.database.lenient != new.database.lenient,
+        ),
         ("database.guard", old.database.guard != new.database.guard),
         ("http.listen", old.admin != new.admin),
         ("relay.name", old.relay.name != new.relay.name),

@@ -102,6 +102,7 @@ async fn play(demo: &Demo, directory: &Path) -> Result<Verdict, Failure> {
         url: url.clone(),
         url_file: None,
         ca_file: None,
+        lenient: false,
         guard: None,
     };
     let migrated = store::Store::new(&database)?.migrate(None, false).await?;

@@ -104,6 +104,7 @@ fn two_keys_and_two_keys_are_enough() {
             url: DATABASE.1.into(),
             url_file: None,
             ca_file: None,
+            lenient: false,
             guard: None,
         }
     );

@@ -28,6 +28,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+pub(super) use self::oldest::PATIENCE as CURIOSITY;
 use self::{bell::Ear, expire::Round, put_off::PutOff};
 use super::{
     Error, Plan, Summary,
@@ -40,7 +41,7 @@ use super::{
 };
 use crate::{
     message::{Lane, Settlement},
-    store::{Claim, ClaimState, Peer, Registration, Settle, Store},
+    store::{Claim, ClaimState, Peer, Registration, Settle, Store, Waiting},
 };
 
 /// Rows of one key in one claim: more would wait in memory behind each other.
@@ -73,6 +74,8 @@ pub(super) struct Stage<'a> {
     pub(super) settles: &'a Store,
     /// For the beats only.
     pub(super) beats: &'a Store,
+    /// For what is asked out of curiosity.
+    pub(super) looks: &'a Store,
     pub(super) rng: &'a mut StdRng,
     pub(super) plans: &'a mut watch::Receiver<Arc<Plan>>,
     /// Topics without a route that were warned of.
@@ -99,6 +102,7 @@ pub(super) struct Session<'a> {
     next_discovery: Instant,
     /// When to look for the oldest message that is due.
     next_oldest: Instant,
+    offered: watch::Sender<Vec<Waiting>>,
     /// How far the search for messages whose time is over has got.
     round: Round,
     /// What it knows of the doorbell.
@@ -166,6 +170,12 @@ impl<'a> Session<'a> {
         let reaped = CancellationToken::new();
         tasks.spawn(renewal.run(reaped.clone()));
         stage.vitals.registered(lifeline.clone());
+        let (offered, lanes_to_watch) = watch::channel(Vec::new());
+        tasks.spawn(oldest::look(
+            stage.looks.clone(),
+            lanes_to_watch,
+            stage.vitals.clone(),
+        ));
         let doorbell = Doorbell::start(stage.store, me.relay, stage.rng, &mut tasks);
         Ok(Session {
             lanes: Lanes::new(config.poll),
@@ -178,6 +188,7 @@ impl<'a> Session<'a> {
             destinations,
             next_discovery: sent,
             next_oldest: sent,
+            offered,
             round: Round::new(sent),
             ear: Ear::new(doorbell, sent),
             idle: false,
@@ -209,8 +220,9 @@ impl<'a> Session<'a> {
     pub(super) async fn run(mut self, stop: &CancellationToken) -> Ended {
         let reaped = self.reaped.clone();
         loop {
-            let max_due_age = self.plan.config.max_due_age;
-            self.stage.vitals.turned(max_due_age, Instant::now());
+            let now = Instant::now();
+            self.stage.vitals.turned(now);
+            self.offer_lanes(now);
             if stop.is_cancelled() {
                 return self.drain().await;
             }
@@ -258,7 +270,6 @@ impl<'a> Session<'a> {
             self.recover().await?;
         }
         self.reap().await;
-        self.look_for_oldest().await;
         self.look_and_claim().await
     }
 

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::renewal::Lifeline;
 use crate::message::Lane;
 
-/// A loop that has not turned for so long hangs: a call of the database gives up long before.
+/// A loop that has neither turned nor had an answer of the database for so long hangs: each call gives up long before.
 const STUCK: Duration = Duration::from_secs(180);
 
 /// A lane whose row, or whose endpoint's row, was locked at each claim for so long is held by somebody, who is no relay.
@@ -154,10 +154,12 @@ impl Vitals {
         ]
     }
 
-    pub(super) fn turned(&self, limit: Option<Duration>, now: Instant) {
-        let mut state = self.state();
-        state.turned = now;
-        state.limit = limit;
+    pub(super) fn turned(&self, now: Instant) {
+        self.state().turned = now;
+    }
+
+    pub(super) fn limit(&self, limit: Option<Duration>) {
+        self.state().limit = limit;
     }
 
     pub(super) fn registered(&self, lifeline: Lifeline) {
@@ -171,12 +173,18 @@ impl Vitals {
         self.state().stopping = true;
     }
 
+    /// A call of the database failed. There may be many in one turn, so that is a sign of life.
     pub(super) fn failed(&self, now: Instant) {
-        self.state().failing.get_or_insert(now);
+        let mut state = self.state();
+        state.turned = now;
+        state.failing.get_or_insert(now);
     }
 
-    pub(super) fn succeeded(&self) {
-        self.state().failing = None;
+    /// ... or it succeeded.
+    pub(super) fn succeeded(&self, now: Instant) {
+        let mut state = self.state();
+        state.turned = now;
+        state.failing = None;
     }
 
     /// A claim of this lane found a row locked, or it did not.
@@ -245,12 +253,12 @@ mod tests {
     #[test]
     fn it_is_live_while_its_loop_turns() {
         let (vitals, now) = (Vitals::new(), Instant::now());
-        vitals.turned(None, now);
+        vitals.turned(now);
         assert_eq!(vitals.live_at(now + STUCK), Ok(()));
         let late = now + STUCK + SECOND;
         let dead = Err("the loop has not turned for 181 s".into());
         assert_eq!(vitals.live_at(late), dead);
-        vitals.turned(None, late);
+        vitals.turned(late);
         assert_eq!(vitals.live_at(late), Ok(()));
         // A drain has an end of its own.
         vitals.stopping();
@@ -282,8 +290,10 @@ mod tests {
         vitals.failed(now + 5 * SECOND);
         let says = ["database: no call has succeeded for 7 s"];
         assert_eq!(problems(&vitals, now + 7 * SECOND), says);
-        vitals.succeeded();
+        vitals.succeeded(now + 7 * SECOND);
         assert!(problems(&vitals, now + 7 * SECOND).is_empty());
+        // Calls in one turn, however many.
+        assert_eq!(vitals.live_at(now + STUCK + 7 * SECOND), Ok(()));
     }
 
     #[test]
@@ -312,7 +322,7 @@ mod tests {
         vitals.oldest(Some((lane("a"), 50 * SECOND)), now);
         let later = now + 100 * SECOND;
         assert!(problems(&vitals, later).is_empty(), "no limit is set");
-        vitals.turned(Some(150 * SECOND), now);
+        vitals.limit(Some(150 * SECOND));
         assert!(problems(&vitals, later).is_empty());
         let late = ["due: a message of topic a has been due for 151 s"];
         assert_eq!(problems(&vitals, later + SECOND), late);

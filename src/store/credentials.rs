@@ -103,6 +103,7 @@ mod tests {
                 url: url.into(),
                 url_file: file.map(Into::into),
                 ca_file: None,
+                lenient: false,
                 guard: None,
             };
             let file = Some("/run/secrets/url");

@@ -12,6 +12,19 @@ impl Store {
     /// another guard word, and one whose sequence fell behind. Each text says what to do. Of a database that can be
     /// delivered from it returns what should be known.
     pub async fn check(&self) -> Result<Vec<String>, Error> {
+        self.check_version().await?;
+        let notes = self.check_shape().await?;
+        self.check_identity().await?;
+        Ok(notes)
+    }
+
+    /// The same without a look at what the schema is made of: what a relay that was delivering a moment ago must know.
+    pub async fn check_again(&self) -> Result<(), Error> {
+        self.check_version().await?;
+        self.check_identity().await
+    }
+
+    async fn check_version(&self) -> Result<(), Error> {
         match self.version().await? {
             None => {
                 return Err(Error::Refused(
@@ -26,7 +39,11 @@ impl Store {
             }
             Some(_) => {}
         }
-        let notes = self.check_shape().await?;
+        Ok(())
+    }
+
+    /// Whether this is the database that it was.
+    async fn check_identity(&self) -> Result<(), Error> {
         let row = self.call(sql::IDENTITY, &[]).await?.pop().ok_or_else(|| {
             Error::Refused("outbox.meta is empty: run `outbox-relay migrate`".into())
         })?;
@@ -83,7 +100,7 @@ impl Store {
                  `SELECT setval('outbox.messages_seq_seq', {highest})`, or `outbox-relay migrate --accept-copy`"
             )));
         }
-        Ok(notes)
+        Ok(())
     }
 
     /// The newest migration that the database has; `None` without an outbox. Refuses a schema `outbox` of somebody else's.

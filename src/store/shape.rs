@@ -17,11 +17,14 @@ const NAMED: usize = 5;
 /// What was altered since the last migration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Alterations {
-    /// What a relay can't work with, one phrase each.
+    /// What could lose, hide, repeat or reorder a message, or harm the application's tables; one phrase each.
     pub broken: Vec<String>,
+    /// What costs time at most.
+    pub tuned: Vec<String>,
     /// Functions that another release's migration wrote.
     pub newer: Vec<String>,
-    /// What is there beside ours, and runs or decides when rows are written: triggers, rules, constraints, unique indexes.
+    /// What stands at our tables and is not ours, and runs or decides when rows are written: triggers, rules, constraints,
+    /// unique indexes, columns that want a value.
     pub foreign: Vec<String>,
 }
 
@@ -32,6 +35,13 @@ enum Difference<'a> {
     Changed { is: &'a str, should: &'a str },
     Foreign { is: &'a str },
 }
+
+/// Without these some look into the history takes longer.
+const HISTORY: [&str; 3] = [
+    "index attempts_id",
+    "index dead_letters_died_at",
+    "index delivered_id",
+];
 
 impl Store {
     /// Compares the schema with what this binary's migrations make.
@@ -54,17 +64,29 @@ impl Store {
         Ok(judge(&differences, sealed))
     }
 
-    /// Refuses a schema that was altered; returns what is to be said of one that can be worked with.
+    /// Refuses a schema that was altered, unless it is to be put up with; returns what is to be said of one that can be worked with.
     pub(super) async fn check_shape(&self) -> Result<Vec<String>, Error> {
         let all = self.alterations().await?;
+        let mut notes = Vec::new();
         if !all.broken.is_empty() {
-            return Err(Error::Refused(format!(
+            let altered = format!(
                 "the schema was altered since it was migrated: {}. `outbox-relay migrate` restores functions; undo the rest by \
                  hand, as `outbox-relay migrate --print` has it",
                 list(&all.broken)
-            )));
+            );
+            if !self.lenient {
+                return Err(Error::Refused(format!(
+                    "{altered}, or say altered_schema = \"warn\" under [database]"
+                )));
+            }
+            notes.push(altered);
         }
-        let mut notes = Vec::new();
+        if !all.tuned.is_empty() {
+            notes.push(format!(
+                "not as it was migrated, which can cost time: {}",
+                list(&all.tuned)
+            ));
+        }
         if !all.newer.is_empty() {
             notes.push(format!(
                 "the last migration was that of another release, which changed {}",
@@ -111,34 +133,53 @@ fn compare<'a>(
 
 fn judge(differences: &BTreeMap<&str, Difference<'_>>, sealed: bool) -> Alterations {
     let mut all = Alterations::default();
+    let mut foreign = Vec::new();
     for (object, difference) in differences {
         let function = object.starts_with("function ");
-        match *difference {
-            Difference::Missing => all.broken.push(format!("{object} is missing")),
-            Difference::Changed { .. } if function && sealed => all.newer.push(name(object)),
-            Difference::Changed { .. } if function => {
-                all.broken.push(format!("{} is another one", name(object)));
+        let slow = object.starts_with("settings of ") || HISTORY.contains(object);
+        let phrase = match *difference {
+            Difference::Changed { .. } if function && sealed => {
+                all.newer.push(name(object));
+                continue;
             }
+            Difference::Foreign { is } => {
+                foreign.extend(decides(object, is).map(|rank| (rank, format!("{object} ({is})"))));
+                continue;
+            }
+            Difference::Missing => format!("{object} is missing"),
+            Difference::Changed { .. } if function => format!("{} is another one", name(object)),
             Difference::Changed { is, should } => {
-                all.broken
-                    .push(format!("{object} is `{is}` and should be `{should}`"));
+                format!("{object} is `{is}` and should be `{should}`")
             }
-            Difference::Foreign { is } if decides(object, is) => {
-                all.foreign.push(format!("{object} ({is})"));
-            }
-            Difference::Foreign { .. } => {}
+        };
+        match slow {
+            true => all.tuned.push(phrase),
+            false => all.broken.push(phrase),
         }
     }
+    // What runs comes first: a list that is cut must not leave it out.
+    foreign.sort_by_key(|(rank, _)| *rank);
+    all.foreign = foreign.into_iter().map(|(_, phrase)| phrase).collect();
     all
 }
 
-/// Whether something of somebody else's can refuse, change or hide what is written.
-fn decides(object: &str, is: &str) -> bool {
-    ["trigger ", "rule ", "constraint "]
-        .iter()
-        .any(|kind| object.starts_with(kind))
-        || object.starts_with("index ") && is.starts_with("CREATE UNIQUE")
-        || object.starts_with("column ") && is.contains("NOT NULL") && !is.contains("default")
+/// Whether something of somebody else's can refuse, change or hide what is written to our tables; the lower, the more.
+fn decides(object: &str, is: &str) -> Option<u8> {
+    let (kind, rest) = object.split_once(' ')?;
+    let table = rest.split(['.', ' ']).next().unwrap_or_default();
+    let expected = expected();
+    let ours = |table: &str| expected.contains_key(format!("table {table}").as_str());
+    match kind {
+        "trigger" | "rule" if ours(table) => Some(0),
+        "constraint" if ours(table) => Some(1),
+        "index" if is.starts_with("CREATE UNIQUE") => {
+            let on = is.split(" ON ").nth(1)?.trim_start_matches("ONLY ");
+            let table = on.split(' ').next()?.rsplit('.').next()?;
+            ours(table).then_some(1)
+        }
+        "column" if ours(table) && is.contains("NOT NULL") && !is.contains("default") => Some(1),
+        _ => None,
+    }
 }
 
 /// A function's name is enough: its parameters would fill the line.

@@ -24,6 +24,7 @@ statements! {
     ADD_LANES = "add_lanes",
     ARM = "arm",
     BEAT = "beat",
+    BRIEFLY = "briefly",
     CANCEL = "cancel",
     CLAIM = "claim",
     DEREGISTER = "deregister",

@@ -31,9 +31,9 @@ pub struct Status {
 
 /// A lane, for [`Store::oldest_due`].
 #[derive(Clone, Debug)]
-pub struct Waiting<'a> {
+pub struct Waiting {
     /// Which one.
-    pub lane: &'a Lane,
+    pub lane: Lane,
     /// An endpoint that its messages go to.
     pub leads_to: String,
     /// Whether they go in the order of their keys.
@@ -183,11 +183,9 @@ impl Store {
         })
     }
 
-    /// The lane with the message that has been due for the longest, of those that could be delivered, and for how long.
-    pub async fn oldest_due(
-        &self,
-        waiting: &[Waiting<'_>],
-    ) -> Result<Option<(Lane, Duration)>, Error> {
+    /// The lane with the message that has been due for the longest, of those that could be delivered, and for how long. Where that is not to
+    /// be had within a second, it fails.
+    pub async fn oldest_due(&self, waiting: &[Waiting]) -> Result<Option<(Lane, Duration)>, Error> {
         let topics: Vec<&str> = waiting.iter().map(|w| w.lane.topic.as_str()).collect();
         let lanes: Vec<&str> = waiting.iter().map(|w| w.lane.endpoint.as_str()).collect();
         let leads_to: Vec<&str> = waiting.iter().map(|w| w.leads_to.as_str()).collect();
@@ -198,7 +196,8 @@ impl Store {
             (&leads_to, Type::TEXT_ARRAY),
             (&in_order, Type::BOOL_ARRAY),
         ];
-        let row = self.call(sql::OLDEST_DUE, &parameters).await?.pop();
+        let both = self.call_both((sql::BRIEFLY, &[]), Some((sql::OLDEST_DUE, &parameters)));
+        let row = both.await?.1.pop();
         Ok(row.map(|row| {
             let lane = Lane {
                 topic: row.get("topic"),

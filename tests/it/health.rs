@@ -168,7 +168,7 @@ async fn the_oldest_is_one_that_nothing_but_a_relay_keeps_waiting() {
         .await;
     let oldest = async |in_order| {
         let waiting = Waiting {
-            lane: &LANE,
+            lane: LANE.clone(),
             leads_to: ENDPOINT.into(),
             in_order,
         };

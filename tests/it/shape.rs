@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path};
 
-use outbox_relay::store::Store;
+use outbox_relay::store::{self, Store};
 
 use crate::support::{Database, config, database};
 
@@ -73,12 +73,12 @@ async fn each_thing_that_is_missing_or_another_is_named() {
             "table epoch is `plain logged` and should be `plain unlogged`",
         ),
         (
-            "alter table outbox.messages enable row level security",
-            "table messages is `plain logged with row security` and should be `plain logged`",
+            "alter sequence outbox.messages_seq_seq cache 100",
+            "sequence messages_seq_seq is `increment 1 cache 100` and should be `increment 1 cache 1`",
         ),
         (
-            "alter table outbox.messages disable trigger messages_ring",
-            "trigger messages.messages_ring is `",
+            "alter function outbox.resume strict",
+            "function resume is another one",
         ),
         (
             "create or replace function outbox.resume(p_endpoint text) returns boolean language sql as 'select true'",
@@ -137,14 +137,83 @@ async fn what_others_added_stops_nothing_and_is_named_where_it_can_refuse_a_row(
     let database = database().await;
     let change = "alter table outbox.messages add column tenant text;
         create index mine on outbox.messages (created_at);
+        create table outbox.own (n int primary key, m int not null);
+        create table public.theirs (id uuid, endpoint text, foreign key (id, endpoint) references outbox.messages);
         create unique index one_each on outbox.messages (topic, key);
         create function public.look() returns trigger language plpgsql as 'begin return new; end';
         create trigger look before insert on outbox.messages for each row execute function public.look()";
     assert_eq!(after(&database, change).await, "");
     let foreign = database.store().alterations().await.unwrap().foreign;
-    assert_eq!(foreign.len(), 2, "{foreign:?}");
-    assert!(foreign[0].starts_with("index one_each (CREATE UNIQUE INDEX"));
-    assert!(foreign[1].starts_with("trigger messages.look (CREATE TRIGGER"));
+    let begins = [
+        "trigger messages.look (CREATE TRIGGER",
+        "constraint messages \"theirs_id_endpoint_fkey\" of public.theirs (FOREIGN KEY",
+        "index one_each (CREATE UNIQUE INDEX",
+    ];
+    assert_eq!(foreign.len(), begins.len(), "{foreign:?}");
+    for (found, begin) in foreign.iter().zip(begins) {
+        assert!(found.starts_with(begin), "{foreign:?}");
+    }
+}
+
+/// A function of somebody else's in this schema is none that was altered, whoever migrated last.
+#[tokio::test]
+async fn what_can_be_tuned_is_no_reason_to_refuse() {
+    let database = database().await;
+    let change = "alter index outbox.messages_ready set (fillfactor = 70);
+        alter index outbox.messages_keyed set (deduplicate_items = off);
+        alter table outbox.messages set (autovacuum_vacuum_threshold = 1);
+        alter table outbox.messages enable row level security;
+        alter table outbox.messages disable trigger messages_ring;
+        drop index outbox.attempts_id;
+        alter function outbox.reap set work_mem = '64MB';
+        create or replace function outbox.resume(p_endpoint text) returns boolean language sql as 'select true';
+        update outbox.meta set functions = outbox.functions_digest();
+        create function outbox.enqueue() returns int language sql as 'select 1'";
+    assert_eq!(after(&database, change).await, "");
+    let all = database.store().alterations().await.unwrap();
+    assert_eq!(all.newer, ["function resume"]);
+    assert_eq!(all.tuned.len(), 2, "{all:?}");
+    assert_eq!(all.tuned[0], "index attempts_id is missing");
+    assert!(all.tuned[1].starts_with("settings of reap is `"), "{all:?}");
+    assert!(all.foreign.is_empty(), "{all:?}");
+}
+
+#[tokio::test]
+async fn every_function_is_in_the_digest() {
+    let database = database().await;
+    let client = database.connect().await;
+    let names =
+        "select p.proname::text from pg_proc p where p.pronamespace = 'outbox'::regnamespace";
+    let rows = client.query(names, &[]).await.unwrap();
+    assert!(rows.len() > 20);
+    let text = include_str!("../../sql/functions/functions_digest.sql");
+    for row in rows {
+        let name = format!("'{}'", row.get::<_, &str>(0));
+        assert!(text.contains(&name), "{name}");
+    }
+}
+
+/// Whoever can't wait says so; a relay that is at work asks no more.
+#[tokio::test]
+async fn an_altered_schema_can_be_put_up_with() {
+    let database = database().await;
+    let said = after(&database, "drop index outbox.messages_ready").await;
+    assert!(
+        said.ends_with("say altered_schema = \"warn\" under [database]"),
+        "{said}"
+    );
+    let strict = config(&database.url);
+    Store::new(&strict).unwrap().check_again().await.unwrap();
+    let lenient = store::Config {
+        lenient: true,
+        ..strict
+    };
+    let notes = Store::new(&lenient).unwrap().check().await.unwrap();
+    assert_eq!(notes.len(), 1);
+    assert!(
+        notes[0].contains("index messages_ready is missing"),
+        "{notes:?}"
+    );
 }
 
 /// How the server prints what it is asked for is a setting, of a role or of a session that a pooler shares.

@@ -175,6 +175,7 @@ pub(crate) fn direct(url: &str) -> store::Config {
         url: url.into(),
         url_file: None,
         ca_file: None,
+        lenient: false,
         guard: None,
     }
 }

@@ -8,6 +8,7 @@ const FILE: &str = r#"
 url = "postgresql://relay@db.internal/app"
 ca_file = "/etc/ca.pem"
 guard = "production"
+altered_schema = "warn"
 [relay]
 name = "relay-7"
 lease = "20s"

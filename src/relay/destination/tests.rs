@@ -36,6 +36,7 @@ fn plan(endpoints: Vec<Endpoint>, before: Option<&Plan>) -> Plan {
             url: String::new(),
             url_file: None,
             ca_file: None,
+            lenient: false,
             guard: None,
         },
         digest: String::new(),

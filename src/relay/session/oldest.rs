@@ -1,14 +1,21 @@
 //! How long the oldest message has been due, for those who set a limit to it.
+//!
+//! Model: the loop says which lanes it delivers, a task of its own asks on a connection of its own. So a look that takes long, where an
+//! old snapshot keeps what was delivered from being vacuumed, delays no message; it is given a second, and takes a twentieth
+//! of the time at most.
+//! Failure: what could not be found out is unknown, and no reason to be unready.
 
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::{
+    sync::watch,
+    time::{self, Instant},
+};
 
 use super::Session;
 use crate::{
-    message::Lane,
-    relay::destination::Bound,
-    store::{Error, Waiting},
+    relay::{destination::Bound, lanes::pause_after, vitals::Vitals},
+    store::{Store, Waiting},
 };
 
 /// It is looked for so often.
@@ -17,30 +24,42 @@ const OFTEN: Duration = Duration::from_secs(5);
 /// In so many lanes at once.
 const LANES: usize = 1000;
 
-impl Session<'_> {
-    /// Looks for the oldest message that this relay could deliver, now and then, if there is a limit.
-    pub(super) async fn look_for_oldest(&mut self) {
+/// The server gives up after a second.
+pub(in crate::relay) const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Looks until nobody says where any more.
+pub(super) async fn look(store: Store, mut lanes: watch::Receiver<Vec<Waiting>>, vitals: Vitals) {
+    while lanes.changed().await.is_ok() {
+        let waiting = lanes.borrow_and_update().clone();
+        let started = Instant::now();
+        let oldest = match waiting.is_empty() {
+            true => None,
+            false => store.oldest_due(&waiting).await.unwrap_or_else(|error| {
+                tracing::debug!(%error, "how long the oldest message has been due is not known");
+                None
+            }),
+        };
         let now = Instant::now();
-        if self.plan.config.max_due_age.is_none() || now < self.next_oldest || !self.may_call() {
+        vitals.oldest(oldest, now);
+        time::sleep(pause_after(now.duration_since(started))).await;
+    }
+}
+
+impl Session<'_> {
+    /// Says now and then which lanes this relay delivers, if there is a limit.
+    pub(super) fn offer_lanes(&mut self, now: Instant) {
+        let limit = self.plan.config.max_due_age;
+        self.stage.vitals.limit(limit);
+        if limit.is_none() || now < self.next_oldest {
             return;
         }
         self.next_oldest = now + OFTEN;
-        match self.oldest().await {
-            Ok(oldest) => {
-                self.stage.vitals.oldest(oldest, now);
-                self.succeeded();
-            }
-            Err(error) => self.failed("oldest_due", &error),
-        }
-    }
-
-    async fn oldest(&self) -> Result<Option<(Lane, Duration)>, Error> {
         let mut waiting = Vec::new();
         for lane in self.lanes.iter().take(LANES) {
             let in_order = self.destinations.order(lane).is_by_key();
             let mut add = |leads_to: &str| {
                 waiting.push(Waiting {
-                    lane,
+                    lane: lane.clone(),
                     leads_to: leads_to.to_owned(),
                     in_order,
                 });
@@ -51,9 +70,6 @@ impl Session<'_> {
                 None => {}
             }
         }
-        match waiting.is_empty() {
-            true => Ok(None),
-            false => self.stage.store.oldest_due(&waiting).await,
-        }
+        self.offered.send_replace(waiting);
     }
 }

@@ -27,7 +27,7 @@ impl Session<'_> {
         }
         self.on_standby = false;
         self.backoff = Duration::ZERO;
-        self.stage.vitals.succeeded();
+        self.stage.vitals.succeeded(Instant::now());
     }
 
     pub(super) fn failed(&mut self, what: &str, error: &Error) {
@@ -104,6 +104,7 @@ impl Session<'_> {
                     match self.settle_once(lane_endpoint, one).await {
                         Ok(()) => {}
                         Err(error) if error.is_data() => {
+                            self.stage.vitals.turned(Instant::now());
                             tracing::error!(message.id = %settle.id, %error, "this message could not be settled, trying again");
                             self.stuck.push(settle);
                         }

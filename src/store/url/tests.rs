@@ -5,6 +5,7 @@ fn config(url: &str) -> Config {
         url: url.into(),
         url_file: None,
         ca_file: None,
+        lenient: false,
         guard: None,
     }
 }

@@ -23,6 +23,7 @@ fuzz_target!(|input: &[u8]| {
         url_file: Some("/run/secrets/url".into()),
         // To read the system's authorities takes long.
         ca_file: Some("/none".into()),
+        lenient: false,
         guard: None,
     };
     let ours = config(&password);

@@ -293,3 +293,17 @@ async fn functions_with_their_owners_rights_say_where_their_names_are() {
         assert!(pinned, "{definer}");
     }
 }
+
+/// Rows that it can't see it would never deliver.
+#[tokio::test]
+async fn row_security_that_holds_for_the_relay_is_refused() {
+    let outbox = Outbox::new().await;
+    outbox
+        .run("alter table outbox.messages enable row level security")
+        .await;
+    outbox.store.check().await.unwrap();
+    let said = store_as(&outbox, "outbox_relay").check().await;
+    let said = said.unwrap_err().to_string();
+    let says = "table messages is `plain logged with row security` and should be `plain logged`";
+    assert!(said.contains(says), "{said}");
+}
