@@ -29,6 +29,7 @@ mod gzip;
 pub mod headers;
 pub mod idempotency;
 pub mod proxy;
+mod redact;
 mod request;
 pub mod sign;
 pub mod target;
@@ -45,7 +46,7 @@ use std::{
     time::Duration,
 };
 
-use reqwest::{Request, StatusCode, Url};
+use reqwest::{StatusCode, Url};
 use rustls::crypto::{CryptoProvider, ring};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -297,7 +298,9 @@ impl Client {
     /// same deadline.
     pub async fn attempt(&self, delivery: &Delivery) -> Outcome {
         let mut answer = Answer::default();
-        self.0.attempt(Messages::One(delivery), &mut answer).await
+        let mut outcome = self.0.attempt(Messages::One(delivery), &mut answer).await;
+        answer.redactor().clean(&mut outcome);
+        outcome
     }
 
     /// The same for several messages of one lane in one request.
@@ -308,7 +311,14 @@ impl Client {
         };
         let messages = Messages::Several(deliveries);
         let whole = self.0.attempt(messages, &mut answer).await;
-        batch::answered(whole, &answer, deliveries)
+        let mut answered = batch::answered(whole, &answer, deliveries);
+        // Not before its results were read: a secret can stand in them by chance, and must not change what they say.
+        let redactor = answer.redactor();
+        redactor.clean(&mut answered.whole);
+        for outcome in answered.each.iter_mut().flatten() {
+            redactor.clean(outcome);
+        }
+        answered
     }
 }
 
@@ -328,10 +338,10 @@ impl fmt::Display for HttpVersion {
 // === impl Inner ===
 
 impl Inner {
+    /// What came of it, with what the receiver may have sent back of our secrets.
     async fn attempt(&self, messages: Messages<'_>, answer: &mut Answer) -> Outcome {
         let started = Instant::now();
         let whole = timeout(self.timeout, self.deliver(messages, answer)).await;
-        answer.redact();
         let (class, error) = match whole {
             Ok(Ok(())) => answer.whole(),
             Ok(Err(Fault::Unsendable(reason))) => {
@@ -394,17 +404,19 @@ impl Inner {
         authorization: &Authorization,
         answer: &mut Answer,
     ) -> Result<(), reqwest::Error> {
-        let request = || self.maker.request(prepared, authorization);
-        let first = request();
-        answer.secrets = prepared.secrets(&first);
         let connects = self.connects.load(Ordering::Relaxed);
-        let mut result = self.exchange(first, answer).await;
-        // This host has no room for another connection; one that is open may be free a moment later.
-        while let Some(lack) = result.as_ref().err().and_then(classify::exhaustion) {
+        let mut result = self.exchange(prepared, authorization, answer).await;
+        // This host has no room for another connection; one that is open may be free a moment later. What was lacking
+        // after there was a connection is no reason: the receiver may have the request.
+        while let Err(error) = &result
+            && error.is_connect()
+            && answer.status.is_none()
+            && let Some(lack) = classify::exhaustion(error)
+        {
             answer.exhausted = Some(lack);
             sleep(LACK).await;
             answer.exhausted = None;
-            result = self.exchange(request(), answer).await;
+            result = self.exchange(prepared, authorization, answer).await;
         }
         // With a connection begun meanwhile, by this attempt or its neighbours, it may have been a new one.
         let reused = self.connects.load(Ordering::Relaxed) == connects;
@@ -412,10 +424,18 @@ impl Inner {
         if !reused || answer.status.is_some() || !classify::is_reset(&error) {
             return Err(error);
         }
-        self.exchange(request(), answer).await
+        self.exchange(prepared, authorization, answer).await
     }
 
-    async fn exchange(&self, request: Request, answer: &mut Answer) -> Result<(), reqwest::Error> {
+    async fn exchange(
+        &self,
+        prepared: &Prepared,
+        authorization: &Authorization,
+        answer: &mut Answer,
+    ) -> Result<(), reqwest::Error> {
+        let request = self.maker.request(prepared, authorization);
+        // Each time, for a file may have been replaced since the last.
+        answer.secrets = prepared.secrets(&request);
         let mut response = self.http.current().execute(request).await?;
         answer.head(&response);
         let length = response.content_length();

@@ -7,7 +7,7 @@ use reqwest::{
     header::{DATE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER},
 };
 
-use super::{EXCERPT, batch::RESULTS, classify};
+use super::{EXCERPT, batch::RESULTS, classify, redact::Redactor};
 use crate::message::Class;
 
 /// What has been seen of an answer so far. It outlives the request, so that a deadline does not take it away.
@@ -48,21 +48,6 @@ impl Answer {
         if !status.is_success() {
             self.retry_after =
                 header(RETRY_AFTER).and_then(|value| classify::retry_after(value, header(DATE)));
-        }
-    }
-
-    /// Takes what came back of the request's secrets out of all that is kept. A secret that is cut off at the end goes too.
-    pub(super) fn redact(&mut self) {
-        for secret in std::mem::take(&mut self.secrets) {
-            let whole = secret.as_bytes();
-            // `Bearer token` and `Basic pair` are known by their last word, whatever stands before it there.
-            let word = whole.rsplit(|byte| *byte == b' ').next().unwrap_or(whole);
-            hide(&mut self.body, word);
-            if let Some(location) = &mut self.location {
-                let mut bytes = std::mem::take(location).into_bytes();
-                hide(&mut bytes, word);
-                *location = String::from_utf8_lossy(&bytes).into_owned();
-            }
         }
     }
 
@@ -139,36 +124,14 @@ impl Answer {
         Some(classify::line(&line))
     }
 
-    /// What can be stored of its body.
+    /// Hides what came back of the request's secrets.
+    pub(super) fn redactor(&self) -> Redactor {
+        Redactor::new(&self.secrets)
+    }
+
+    /// What its body begins with.
     pub(super) fn excerpt(&self) -> Option<String> {
         excerpt(&self.body)
-    }
-}
-
-/// Shorter ones stand in texts by chance.
-const SECRET: usize = 4;
-
-/// Replaces each place where a secret stands, and what its end may have been cut from.
-fn hide(text: &mut Vec<u8>, secret: &[u8]) {
-    const INSTEAD: &[u8] = b"[redacted]";
-    if secret.len() < SECRET {
-        return;
-    }
-    let mut from = 0;
-    while let Some(at) = text[from..]
-        .windows(secret.len())
-        .position(|part| part == secret)
-    {
-        let at = from + at;
-        text.splice(at..at + secret.len(), INSTEAD.iter().copied());
-        from = at + INSTEAD.len();
-    }
-    let cut = (SECRET..secret.len())
-        .rev()
-        .find(|&length| text.ends_with(&secret[..length]));
-    if let Some(length) = cut {
-        text.truncate(text.len() - length);
-        text.extend_from_slice(INSTEAD);
     }
 }
 
@@ -181,7 +144,7 @@ pub(super) fn status_line(status: u16) -> String {
     }
 }
 
-/// What can be stored of a body: valid UTF-8 without NUL, cut at [`EXCERPT`] bytes on a character boundary.
+/// What can be stored of a body, but for the secrets in it: valid UTF-8 without NUL, cut at [`EXCERPT`] bytes on a character boundary.
 ///
 /// A replacement is never shorter than what it stands for. So what a cut in the middle of a character leaves behind,
 /// among the last three bytes of a body that is longer than the limit, lies beyond it here too.
@@ -193,48 +156,4 @@ pub(super) fn excerpt(body: &[u8]) -> Option<String> {
     let mut text = String::from_utf8_lossy(body).replace('\0', "\u{FFFD}");
     text.truncate(text.floor_char_boundary(EXCERPT));
     Some(text)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn redacted(body: &[u8], secrets: &[&'static str]) -> String {
-        let mut answer = Answer {
-            body: body.to_vec(),
-            location: Some(String::from_utf8_lossy(body).into_owned()),
-            secrets: secrets
-                .iter()
-                .map(|secret| HeaderValue::from_static(secret))
-                .collect(),
-            ..Answer::default()
-        };
-        answer.redact();
-        let text = answer.excerpt().unwrap_or_default();
-        assert_eq!(answer.location.unwrap(), text);
-        text
-    }
-
-    #[test]
-    fn what_comes_back_of_a_secret_is_not_kept() {
-        let secrets = ["Bearer t0ken-t0ken", "s3cret"];
-        for (body, want) in [
-            ("nothing of it", "nothing of it"),
-            ("", ""),
-            (
-                r#"{"authorization":"Bearer t0ken-t0ken","x":"s3cret s3crets3cret"}"#,
-                r#"{"authorization":"Bearer [redacted]","x":"[redacted] [redacted][redacted]"}"#,
-            ),
-            // Cut off where the excerpt ends.
-            ("ä t0ken-t0", "ä [redacted]"),
-            ("t0k", "t0k"),
-        ] {
-            assert_eq!(redacted(body.as_bytes(), &secrets), want);
-        }
-        assert_eq!(
-            redacted(b"abc ab", &["ab"]),
-            "abc ab",
-            "too short to be one"
-        );
-    }
 }

@@ -1,6 +1,7 @@
 //! No secret leaves the process but in the request that it is for: not into logs, the database, or what commands print,
 //! whatever a receiver does with what it was sent.
 
+use base64::{Engine, prelude::BASE64_STANDARD};
 use outbox_relay::lab::receiver::{Receiver, Reply, Request};
 use tokio_postgres::Client;
 
@@ -11,7 +12,7 @@ use crate::support::{
 };
 
 /// Each stands in a file or the database's URL, and in nothing that may come out. The pair is what Basic makes of its password.
-const SECRETS: [&str; 9] = [
+const SECRETS: [&str; 14] = [
     "db-s3cret",
     "bearer-s3cret",
     "basic-s3cret",
@@ -21,17 +22,64 @@ const SECRETS: [&str; 9] = [
     "header-s3cret",
     "c2lnbmluZy1zM2NyZXQtc2lnbmluZy1zM2NyZXQ",
     "signing-s3cret",
+    "sl4sh-s3cret",
+    "live-s3cret",
+    "open sesame-s3cret",
+    "sesame-s3cret",
+    "result-s3cret",
 ];
 
-/// A receiver that is too helpful: it sends back all that it got.
+/// A receiver that is too helpful: it sends back all that it got, and its credentials in each form that somebody writes.
 fn echo(request: &Request) -> Reply {
-    let mut text = format!("{} {}\n", request.method, request.path);
+    let mut text = String::new();
+    let mut credentials = String::new();
+    for (name, value) in &request.headers {
+        let value = value.to_str().unwrap_or("?");
+        if name != "authorization" && !name.as_str().starts_with("x-") {
+            continue;
+        }
+        credentials.push_str(&format!("{name}/{value} "));
+        // As PHP and Gson write JSON, and as a URL has it.
+        let forms = [
+            value.replace('/', "\\/"),
+            value.replace('=', "\\u003d").replace('/', "\\u002F"),
+            value.bytes().map(escaped).collect(),
+        ];
+        text.push_str(&forms.join(" "));
+        if let Some(pair) = value.strip_prefix("Basic ") {
+            let pair = BASE64_STANDARD.decode(pair).unwrap();
+            text.push_str(&String::from_utf8_lossy(&pair));
+        }
+    }
+    text.push_str(&format!("{} {}\n", request.method, request.path));
     for (name, value) in &request.headers {
         text.push_str(&format!("{name}: {}\n", value.to_str().unwrap_or("?")));
     }
-    Reply::status(500)
-        .header("location", &text.replace('\n', " "))
+    let status = if request.path == "/5" { 302 } else { 500 };
+    Reply::status(status)
+        .header("location", &format!("/{credentials}"))
         .body(text)
+}
+
+/// A byte but for letters and digits behind a percent sign.
+fn escaped(byte: u8) -> String {
+    match byte.is_ascii_alphanumeric() || byte == b'-' {
+        true => char::from(byte).to_string(),
+        false => format!("%{byte:02x}"),
+    }
+}
+
+/// Refuses each message of a batch, and says which key it came with; JSON hides it from who does not unescape it.
+fn refuse_each(request: &Request) -> Reply {
+    let key = request.header("x-api-key").unwrap_or_default();
+    let key: String = key.bytes().map(|byte| format!("\\u{byte:04x}")).collect();
+    let items: Vec<serde_json::Value> = serde_json::from_slice(&request.body).unwrap();
+    let result = |item: &serde_json::Value| {
+        let id = &item["id"];
+        format!(r#"{{"id":{id},"status":422,"error":"no rights with {key}"}}"#)
+    };
+    let results: Vec<String> = items.iter().map(result).collect();
+    Reply::status(207).body(format!(r#"{{"results":[{}]}}"#, results.join(",")))
 }
 
 fn answers(request: &Request) -> Reply {
@@ -39,6 +87,9 @@ fn answers(request: &Request) -> Reply {
         return Reply::status(200)
             .header("content-type", "application/json")
             .body(r#"{"access_token":"access-s3cret","token_type":"Bearer","expires_in":3600}"#);
+    }
+    if request.path == "/7" {
+        return refuse_each(request);
     }
     echo(request)
 }
@@ -71,6 +122,18 @@ async fn no_secret_comes_out_whatever_a_receiver_sends_back() {
                 "signing",
                 "whsec_c2lnbmluZy1zM2NyZXQtc2lnbmluZy1zM2NyZXQ=\n"
             )
+        ),
+        format!(
+            "bearer_file = \"{}\"",
+            file("slashes", "sk/live-s3cret/AAAA+sl4sh-s3cret==\n")
+        ),
+        format!(
+            "header_files = {{ X-Api-Key = \"{}\" }}",
+            file("blanks", "open sesame-s3cret now\n")
+        ),
+        format!(
+            "header_files = {{ X-Api-Key = \"{}\" }}\nbatch = {{ messages = 10 }}",
+            file("result", "result-s3cret\n")
         ),
     ];
     let mut text = String::from("[relay]\nlease = \"2s\"\npoll = \"20ms\"\n");
@@ -121,7 +184,21 @@ async fn no_secret_comes_out_whatever_a_receiver_sends_back() {
         "select count(distinct endpoint) from outbox.attempts where response like '%[redacted]%'",
     )
     .await;
-    assert_eq!(shown, 4, "{out}");
+    assert_eq!(shown, 7, "{out}");
+    let errors = "select count(distinct endpoint) from outbox.attempts where error like";
+    for (error, want) in [
+        (
+            "HTTP 302 Found, Location: http://%/authorization/Bearer\\%20[redacted]%",
+            1,
+        ),
+        (
+            "HTTP 422 Unprocessable Entity: no rights with [redacted]",
+            1,
+        ),
+    ] {
+        let shown: i64 = one(&client, &format!("{errors} '{error}'")).await;
+        assert_eq!(shown, want, "{error}: {out}");
+    }
     for secret in SECRETS {
         let lines: Vec<&str> = out.lines().filter(|line| line.contains(secret)).collect();
         assert!(lines.is_empty(), "{secret}: {lines:#?}");

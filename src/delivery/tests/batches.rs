@@ -5,6 +5,7 @@ use super::{signing::header, *};
 use crate::{
     delivery::{
         batch::{Answered, Config, RESULTS},
+        file::tests::Directory,
         format::Shape,
         idempotency::Format,
         sign::{
@@ -154,6 +155,42 @@ async fn an_answer_with_results_settles_each() {
     let reply = Reply::status(207).body(body).reset();
     let Answered { whole, each } = answered(reply).await;
     assert_eq!((whole.class, each.is_none()), (Class::Reset, true));
+}
+
+/// A secret may be anything; what looks like it is hidden, and counts as it was sent.
+#[tokio::test]
+async fn a_secret_that_stands_in_results_does_not_change_them() {
+    let [one, two] = rows([1, 2]).map(|row| row.id);
+    let body = format!(
+        r#"{{"n": 10023, "results": [{{"id": "{one}", "status": 200, "n": 10023}},
+           {{"id": "{two}", "status": 503, "error": "no order 1002\u0033", "retry_after": 10023}}]}}"#
+    );
+    let reply = Reply::status(200).body(body);
+    let receiver = Receiver::start(move |_| reply.clone()).unwrap();
+    let directory = Directory::new();
+    let mut endpoint = batched(&receiver.url("/"));
+    let secrets = [("x-number", "10023"), ("x-word", "\"results\"")];
+    for (name, text) in secrets {
+        let file = (name.parse().unwrap(), directory.write(name, text));
+        endpoint.format.header_files.push(file);
+    }
+    let Answered { whole, each } = attempt_all(&endpoint, &rows([1, 2])).await;
+    assert_eq!(whole.class, Class::Success);
+    let [first, second] = each.unwrap().try_into().unwrap();
+    assert_eq!((first.class, first.status), (Class::Success, Some(200)));
+    let want = format!(r#"{{"id": "{one}", "status": 200, "n": [redacted]}}"#);
+    assert_eq!(first.response, Some(want));
+    assert_eq!(second.class, Class::Unavailable);
+    assert_eq!(second.retry_after, Some(Duration::from_secs(10023)));
+    let want = "HTTP 503 Service Unavailable: no order [redacted]";
+    assert_eq!(second.error.as_deref(), Some(want));
+    let want = format!(
+        r#"{{"id": "{two}", "status": 503, "error": "no order [redacted]", "retry_after": [redacted]}}"#
+    );
+    assert_eq!(second.response, Some(want));
+    let response = whole.response.unwrap();
+    let start = r#"{"n": [redacted], [redacted]: ["#;
+    assert!(response.starts_with(start), "{response}");
 }
 
 #[tokio::test]
