@@ -14,6 +14,7 @@ mod endpoints;
 mod error;
 mod expand;
 mod expiry;
+mod hosts;
 mod identity;
 mod migrate;
 mod shape;

@@ -2,26 +2,24 @@
 
 use std::{
     error::Error as _,
-    fmt,
-    net::{IpAddr, SocketAddr},
+    mem,
     ops::Deref,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
 };
 
 use deadpool::managed::{self, Metrics, PoolError, RecycleError, RecycleResult};
-use tokio::{net, task::JoinSet, time};
-use tokio_postgres::{
-    Client, Socket,
-    config::{ChannelBinding, Host},
-    tls::MakeTlsConnect,
+use tokio::{
+    task::JoinSet,
+    time::{self, Instant},
 };
+use tokio_postgres::{Client, Socket, config::ChannelBinding, tls::MakeTlsConnect};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{
-    Config, Error, sql,
+    Config, Error,
+    hosts::{self, LookUp, Place, Target, Turn},
+    sql,
     tls::Tls,
     url::{self, CONNECT_TIMEOUT, Options, Server},
 };
@@ -36,8 +34,9 @@ pub(super) struct Connector {
     options: Options,
     tls: Tls,
     place: Arc<str>,
-    /// The target to begin with: the last that would do. One that a connection was given up on has had its turn.
-    next: AtomicUsize,
+    look_up: LookUp,
+    /// The one to begin with: the last that would do. One that a connection was given up on has had its turn.
+    next: Mutex<Turn>,
 }
 
 /// One that was made and is not driven yet.
@@ -67,7 +66,8 @@ impl Connector {
             tls: Tls::new(&options.trust)?,
             place: Place(&options.postgres).to_string().into(),
             options,
-            next: AtomicUsize::new(0),
+            look_up: hosts::system(),
+            next: Mutex::default(),
         })
     }
 
@@ -87,29 +87,84 @@ impl Connector {
             all.application_name(name);
         }
         let tls = self.tls.current();
-        let (targets, mut failures) = targets(&all).await?;
-        let first = self.next.load(Ordering::Relaxed);
-        for step in 0..targets.len() {
-            let number = (first + step) % targets.len();
-            let one = &targets[number];
-            // Whoever waits for this may have less patience than one that is silent.
-            self.next.store(number + 1, Ordering::Relaxed);
-            // As with libpq it is the time for all of it, TLS and password included.
-            let patience = one
-                .get_connect_timeout()
-                .copied()
-                .unwrap_or(CONNECT_TIMEOUT);
-            let opened = time::timeout(patience, self.open_one(one, tls.clone(), options.server));
-            let late = || Err(format!("no answer within {} s", patience.as_secs()));
-            match opened.await.unwrap_or_else(|_| late()) {
-                Ok(fresh) => {
-                    self.next.store(number, Ordering::Relaxed);
-                    return Ok(fresh);
+        let hosts = hosts::each(&all)?;
+        let begin = *self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = Vec::new();
+        let mut passed_over = Vec::new();
+        for step in 0..hosts.len() {
+            let host = (begin.host + step) % hosts.len();
+            let one = &hosts[host];
+            let patience = patience(one);
+            let mut deadline = Instant::now() + patience;
+            // Whoever waits for this may have less patience than a resolver that is silent.
+            self.begin_with(Turn {
+                host: host + 1,
+                address: 0,
+            });
+            let found = hosts::targets(one, host, &self.look_up);
+            let found = time::timeout_at(deadline, found).await;
+            let mut targets = match found {
+                Ok(Ok(targets)) => targets,
+                Ok(Err(error)) => {
+                    failures.push(format!("{}: {error}", Place(one)));
+                    continue;
                 }
-                Err(error) => failures.push(format!("{}: {error}", Place(one))),
+                Err(_) => {
+                    failures.push(format!(
+                        "{}: its name was not resolved within {} s",
+                        Place(one),
+                        patience.as_secs()
+                    ));
+                    continue;
+                }
+            };
+            if step == 0 {
+                let rest = targets.split_off(begin.address.min(targets.len()));
+                passed_over = mem::replace(&mut targets, rest);
+            }
+            for target in targets {
+                match self.attempt(&target, &tls, options.server, deadline).await {
+                    Ok(fresh) => return Ok(fresh),
+                    Err(error) => failures.push(error),
+                }
+                deadline = Instant::now() + patience;
+            }
+        }
+        for target in passed_over {
+            let deadline = Instant::now() + patience(&target.postgres);
+            match self.attempt(&target, &tls, options.server, deadline).await {
+                Ok(fresh) => return Ok(fresh),
+                Err(error) => failures.push(error),
             }
         }
         Err(Error::Connect(failures.join("; ")))
+    }
+
+    fn begin_with(&self, turn: Turn) {
+        *self.next.lock().unwrap_or_else(PoisonError::into_inner) = turn;
+    }
+
+    async fn attempt(
+        &self,
+        target: &Target,
+        tls: &MakeRustlsConnect,
+        wanted: Server,
+        deadline: Instant,
+    ) -> Result<Fresh, String> {
+        // As above: the server may be silent, too.
+        self.begin_with(target.after);
+        // It is large, and seldom.
+        let opened = Box::pin(self.open_one(&target.postgres, tls.clone(), wanted));
+        let late = || {
+            let patience = patience(&target.postgres).as_secs();
+            Err(format!("no answer within {patience} s"))
+        };
+        let opened = time::timeout_at(deadline, opened).await;
+        let fresh = opened
+            .unwrap_or_else(|_| late())
+            .map_err(|error| format!("{}: {error}", target.place))?;
+        self.begin_with(target.turn);
+        Ok(fresh)
     }
 
     async fn open_one(
@@ -164,6 +219,12 @@ impl Connector {
     }
 }
 
+/// As with libpq it is the time for all of it: the name, TCP, TLS and the password. Further addresses of a name have as much each.
+fn patience(postgres: &tokio_postgres::Config) -> Duration {
+    let said = postgres.get_connect_timeout().copied();
+    said.unwrap_or(CONNECT_TIMEOUT)
+}
+
 fn is_tls(error: &std::io::Error) -> bool {
     error
         .get_ref()
@@ -175,8 +236,7 @@ impl managed::Manager for Connector {
     type Error = Error;
 
     async fn create(&self) -> Result<Connection, Error> {
-        // It is large, and seldom.
-        let Fresh { client, driver, .. } = Box::pin(self.open(None)).await?;
+        let Fresh { client, driver, .. } = self.open(None).await?;
         let place = self.place();
         let mut task = JoinSet::new();
         task.spawn(async move {
@@ -203,144 +263,6 @@ impl Deref for Connection {
 
     fn deref(&self) -> &Client {
         &self.client
-    }
-}
-
-// === hosts ===
-
-/// Each host, and each address of a name that has several; and what is wrong with those that have none.
-async fn targets(
-    all: &tokio_postgres::Config,
-) -> Result<(Vec<tokio_postgres::Config>, Vec<String>), Error> {
-    let (mut targets, mut failures) = (Vec::new(), Vec::new());
-    for number in 0..all.get_hosts().len().max(all.get_hostaddrs().len()) {
-        let one = alone(all, number).map_err(|error| Error::Config(error.into()))?;
-        match addresses(&one).await {
-            Ok(found) if found.len() > 1 => {
-                for address in found {
-                    let mut at = one.clone();
-                    at.hostaddr(address);
-                    targets.push(at);
-                }
-            }
-            Ok(_) => targets.push(one),
-            Err(error) => failures.push(format!("{}: {error}", Place(&one))),
-        }
-    }
-    Ok((targets, failures))
-}
-
-/// Where the name of the only host leads; none where it is no name.
-async fn addresses(one: &tokio_postgres::Config) -> std::io::Result<Vec<IpAddr>> {
-    match (one.get_hosts(), one.get_hostaddrs()) {
-        ([Host::Tcp(name)], []) => {
-            let port = one.get_ports().first().copied().unwrap_or(5432);
-            let mut found = Vec::new();
-            for address in net::lookup_host((name.as_str(), port)).await? {
-                if !found.contains(&address.ip()) {
-                    found.push(address.ip());
-                }
-            }
-            Ok(found)
-        }
-        _ => Ok(Vec::new()),
-    }
-}
-
-/// The same way to connect, to the host of this number only.
-fn alone(
-    all: &tokio_postgres::Config,
-    number: usize,
-) -> Result<tokio_postgres::Config, &'static str> {
-    let (hosts, addresses, ports) = (all.get_hosts(), all.get_hostaddrs(), all.get_ports());
-    let many = hosts.len().max(addresses.len());
-    if !hosts.is_empty() && !addresses.is_empty() && hosts.len() != addresses.len() {
-        return Err("there are not as many hostaddr as host");
-    }
-    if ports.len() > 1 && ports.len() != many {
-        return Err("there are not as many ports as hosts");
-    }
-    let mut one = tokio_postgres::Config::new();
-    match hosts.get(number) {
-        Some(Host::Tcp(name)) => drop(one.host(name)),
-        Some(Host::Unix(path)) => drop(one.host_path(path)),
-        None => {}
-    }
-    if let Some(address) = addresses.get(number) {
-        one.hostaddr(*address);
-    }
-    if let Some(port) = ports.get(number).or_else(|| ports.first()) {
-        one.port(*port);
-    }
-    if let Some(user) = all.get_user() {
-        one.user(user);
-    }
-    if let Some(password) = all.get_password() {
-        one.password(password);
-    }
-    if let Some(name) = all.get_dbname() {
-        one.dbname(name);
-    }
-    if let Some(options) = all.get_options() {
-        one.options(options);
-    }
-    if let Some(name) = all.get_application_name() {
-        one.application_name(name);
-    }
-    if let Some(timeout) = all.get_connect_timeout() {
-        one.connect_timeout(*timeout);
-    }
-    if let Some(timeout) = all.get_tcp_user_timeout() {
-        one.tcp_user_timeout(*timeout);
-    }
-    if let Some(interval) = all.get_keepalives_interval() {
-        one.keepalives_interval(interval);
-    }
-    if let Some(retries) = all.get_keepalives_retries() {
-        one.keepalives_retries(retries);
-    }
-    one.keepalives(all.get_keepalives())
-        .keepalives_idle(all.get_keepalives_idle())
-        .ssl_mode(all.get_ssl_mode())
-        .ssl_negotiation(all.get_ssl_negotiation())
-        .channel_binding(all.get_channel_binding())
-        .load_balance_hosts(all.get_load_balance_hosts());
-    Ok(one)
-}
-
-/// Shows where a way to connect leads, and nothing of the password.
-struct Place<'a>(&'a tokio_postgres::Config);
-
-impl fmt::Display for Place<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (hosts, addresses, ports) = (
-            self.0.get_hosts(),
-            self.0.get_hostaddrs(),
-            self.0.get_ports(),
-        );
-        for number in 0..hosts.len().max(addresses.len()) {
-            let port = ports.get(number).or_else(|| ports.first());
-            let port = port.copied().unwrap_or(5432);
-            if number > 0 {
-                f.write_str(",")?;
-            }
-            match (hosts.get(number), addresses.get(number)) {
-                (Some(Host::Unix(path)), _) => write!(f, "{}/.s.PGSQL.{port}", path.display())?,
-                (Some(Host::Tcp(name)), Some(address)) => write!(f, "{name}[{address}]:{port}")?,
-                (Some(Host::Tcp(name)), None) if name.contains(':') => {
-                    write!(f, "[{name}]:{port}")?;
-                }
-                (Some(Host::Tcp(name)), None) => write!(f, "{name}:{port}")?,
-                (None, Some(address)) => {
-                    write!(f, "{}", SocketAddr::new(*address, port))?;
-                }
-                (None, None) => {}
-            }
-        }
-        match self.0.get_dbname().or(self.0.get_user()) {
-            Some(database) => write!(f, " (database {database})"),
-            None => Ok(()),
-        }
     }
 }
 
@@ -379,60 +301,122 @@ pub(super) fn explain_pool(place: &str, error: PoolError<Error>) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::{future, io};
+
+    use tokio::net::TcpListener;
+
     use super::*;
 
+    /// The name `slow` is never resolved, `nowhere` is none, and all others lead to this machine.
+    fn connector(url: &str) -> Connector {
+        let config = Config {
+            url: url.into(),
+            url_file: None,
+            ca_file: None,
+            lenient: false,
+            guard: None,
+        };
+        let look_up: LookUp = Box::new(|name, _| match &*name {
+            "slow" => Box::pin(future::pending()),
+            "nowhere" => Box::pin(future::ready(Err(io::Error::other("no such name")))),
+            _ => Box::pin(future::ready(Ok(vec![[127, 0, 0, 1].into()]))),
+        });
+        Connector {
+            look_up,
+            ..Connector::new(&config).unwrap()
+        }
+    }
+
+    /// Says nothing to whoever connects, and tells that somebody did.
+    async fn silent() -> (TcpListener, u16) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        (listener, port)
+    }
+
     #[tokio::test]
-    async fn each_target_is_named_without_its_password() {
-        let table = [
-            ("postgres://u:hunter2@h/d", vec!["h:5432 (database d)"]),
-            (
-                "postgres://u:hunter2@h:1,i:2",
-                vec!["h:1 (database u)", "i:2 (database u)"],
-            ),
-            (
-                "host=h,i port=3 dbname=d",
-                vec!["h:3 (database d)", "i:3 (database d)"],
-            ),
-            (
-                "host=h hostaddr=192.0.2.1 dbname=d",
-                vec!["h[192.0.2.1]:5432 (database d)"],
-            ),
-            (
-                "hostaddr=192.0.2.1,2001:db8::1",
-                vec!["192.0.2.1:5432", "[2001:db8::1]:5432"],
-            ),
-            (
-                "postgres://[2001:db8::1]:7/d",
-                vec!["[2001:db8::1]:7 (database d)"],
-            ),
-            (
-                "host=/run/pg user=u",
-                vec!["/run/pg/.s.PGSQL.5432 (database u)"],
-            ),
-        ];
-        for (url, want) in table {
-            let config: tokio_postgres::Config = url.parse().unwrap();
-            let hosts = config.get_hosts().len().max(config.get_hostaddrs().len());
-            let shown = |number| Place(&alone(&config, number).unwrap()).to_string();
-            assert_eq!((0..hosts).map(shown).collect::<Vec<_>>(), want, "{url}");
+    async fn a_name_that_is_not_resolved_costs_its_own_patience_and_no_more() {
+        let (listener, port) = silent().await;
+        let url = format!(
+            "postgres://u:hunter2@slow:1,nowhere:1,here:1,here:{port}/d?connect_timeout=1&sslmode=disable"
+        );
+        let connector = connector(&url);
+        let served = async {
+            let (connection, _) = listener.accept().await.unwrap();
+            drop(connection);
+        };
+        let (opened, ()) = tokio::join!(connector.open(None), served);
+        let error = opened.err().unwrap().to_string();
+        for want in [
+            "slow:1 (database d): its name was not resolved within 1 s; ",
+            "nowhere:1 (database d): no such name; ",
+            "here:1 (database d): error connecting to server: Connection refused",
+            &format!("here:{port} (database d): "),
+        ] {
+            assert!(error.contains(want), "{want}: {error}");
         }
-        let numbers = ["host=h,i hostaddr=192.0.2.1", "host=h,i port=1,2,3"];
-        for url in numbers {
-            let config = url.parse().unwrap();
-            let error = targets(&config).await.err().unwrap().to_string();
-            assert!(error.contains("not as many"), "{url}: {error}");
+        assert!(!error.contains("hunter2"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_on_a_name_that_is_not_resolved_begins_with_the_next_host() {
+        let (listener, port) = silent().await;
+        let connector = connector(&format!("postgres://slow:1,here:{port}/d"));
+        let little = Duration::from_millis(50);
+        let given_up = time::timeout(little, connector.open(None)).await;
+        assert!(given_up.is_err(), "its patience is longer");
+        tokio::select! {
+            _ = connector.open(None) => panic!("nobody answers"),
+            connected = listener.accept() => drop(connected.unwrap()),
         }
+    }
+
+    #[tokio::test]
+    async fn who_gives_up_on_an_address_begins_with_the_next_and_misses_none() {
+        let (listener, port) = silent().await;
+        let mut connector = connector(&format!(
+            "postgres://many:{port}/d?sslmode=disable&connect_timeout=1"
+        ));
+        let addresses = vec![[127, 0, 0, 2].into(), [127, 0, 0, 1].into()];
+        connector.look_up = Box::new(move |_, _| Box::pin(future::ready(Ok(addresses.clone()))));
+        connector.begin_with(Turn {
+            host: 0,
+            address: 1,
+        });
+        // Nobody listens at the first of the two.
+        tokio::select! {
+            _ = connector.open(None) => panic!("the second says nothing for a second"),
+            connected = listener.accept() => drop(connected.unwrap()),
+        }
+        assert_eq!(
+            *connector.next.lock().unwrap(),
+            Turn {
+                host: 1,
+                address: 0
+            }
+        );
+        connector.begin_with(Turn {
+            host: 0,
+            address: 1,
+        });
+        let error = connector.open(None).await.err().unwrap().to_string();
+        let first = error.find("many[127.0.0.2]").unwrap();
+        let second = error.find("many[127.0.0.1]").unwrap();
+        assert!(second < first, "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_name_that_does_not_exist_is_named_without_the_password() {
         // Too long for a name, so nobody is asked for it.
         let name = "h".repeat(300);
-        let nowhere = format!("postgres://u:hunter2@{name}/d").parse().unwrap();
-        let (none, failures) = targets(&nowhere).await.unwrap();
-        assert!(none.is_empty());
-        let start = format!("{name}:5432 (database d): ");
-        assert!(failures[0].starts_with(&start), "{failures:?}");
-        let same = "postgres://u:hunter2@h:1/d?options=-csearch_path%3Dx&application_name=a&connect_timeout=3&keepalives=0\
-                    &keepalives_interval=4&keepalives_retries=5&keepalives_idle=6&tcp_user_timeout=7&channel_binding=require\
-                    &sslnegotiation=direct&load_balance_hosts=random&sslmode=require";
-        let same: tokio_postgres::Config = same.parse().unwrap();
-        assert!(alone(&same, 0).unwrap() == same, "nothing is lost");
+        let url = format!("postgres://u:hunter2@{name}/d");
+        let mut connector = connector(&url);
+        connector.look_up = hosts::system();
+        let error = connector.open(None).await.err().unwrap().to_string();
+        let start = format!("can't connect to the database: {name}:5432 (database d): ");
+        assert!(
+            error.starts_with(&start) && !error.contains("hunter2"),
+            "{error}"
+        );
     }
 }

@@ -1,13 +1,13 @@
 //! What a connection string says, in libpq's words. The driver reads most of it; what it does not know, or knows less of than
-//! libpq, is read here: whom to trust (`sslmode`, `sslrootcert`), what to show (`sslcert`, `sslkey`), and whether the server must
-//! be a primary (`target_session_attrs`).
+//! libpq, is read here: whom to trust (`sslmode`, `sslrootcert`), what to show (`sslcert`, `sslkey`), whether the server must
+//! be a primary (`target_session_attrs`), and when a silent peer is given up (`keepalives`, `tcp_user_timeout`).
 //!
 //! No message holds a value, for any of them may be a part of the password, where somebody forgot to encode it.
 
 use std::{path::PathBuf, time::Duration};
 
 use percent_encoding::percent_decode_str;
-use tokio_postgres::config::{SslMode, SslNegotiation, TargetSessionAttrs};
+use tokio_postgres::config::{Host, SslMode, SslNegotiation, TargetSessionAttrs};
 
 use super::{
     Config, Error,
@@ -16,13 +16,26 @@ use super::{
 };
 
 /// The words that are read here.
-const OURS: [&str; 5] = [
+const OURS: [&str; 11] = [
     "sslmode",
     "sslrootcert",
     "sslcert",
     "sslkey",
     "target_session_attrs",
+    "gssencmode",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_count",
+    // In milliseconds, which the driver takes for seconds.
+    "tcp_user_timeout",
 ];
+
+/// Those that change nothing here: there is no GSSAPI and no compression, and the name of the host is always sent with TLS.
+const IDLE: [&str; 4] = ["sslcompression", "sslsni", "krbsrvname", "gsslib"];
+
+/// Those that lead to a file of libpq's.
+const ELSEWHERE: [&str; 3] = ["passfile", "service", "servicefile"];
 
 /// For one host to be connected to, where the string doesn't say.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -48,17 +61,45 @@ pub(super) enum Server {
 
 /// Reads the connection string of a configuration.
 pub(super) fn options(config: &Config) -> Result<Options, Error> {
+    if misplaced_at(&config.url) {
+        return Err(at());
+    }
     let (rest, ours) = split(&config.url);
     let parsed = rest.parse::<tokio_postgres::Config>();
     let mut postgres = parsed.map_err(|error| Error::Config(mistake(&rest, &explain(&error))))?;
-    if postgres.get_hosts().is_empty() && postgres.get_hostaddrs().is_empty() {
-        return Err(Error::Config("it names no host".into()));
-    }
     let said = |key: &str| {
         let all = ours.iter().rev();
         let mut found = all.filter(|(name, _)| name == key);
         found.next().map(|(_, value)| value.as_str())
     };
+    // A service often has the host, too.
+    if let Some(word) = ELSEWHERE.into_iter().find(|word| said(word).is_some()) {
+        return Err(Error::Config(format!(
+            "{word} is not supported, for no file of libpq's is read: write the whole connection string, password included, into a \
+             file of its own and name that as database.url_file"
+        )));
+    }
+    if postgres.get_hosts().is_empty() && postgres.get_hostaddrs().is_empty() {
+        return Err(Error::Config("it names no host".into()));
+    }
+    // In any form of a string: no host is called so.
+    if postgres
+        .get_hosts()
+        .iter()
+        .any(|host| matches!(host, Host::Tcp(name) if name.contains('@')))
+    {
+        return Err(at());
+    }
+    match said("gssencmode") {
+        None | Some("disable" | "prefer") => {}
+        Some("require") => {
+            return Err(Error::Config(
+                "gssencmode=require is not supported: there is no GSSAPI here; encrypt with TLS (sslmode=verify-full)"
+                    .into(),
+            ));
+        }
+        Some(_) => return Err(invalid("gssencmode")),
+    }
     let server = match said("target_session_attrs") {
         // A relay can do nothing on a standby, so among several hosts it looks for the primary unasked.
         None | Some("any") if postgres.get_hosts().len() > 1 => Server::Primary,
@@ -78,7 +119,7 @@ pub(super) fn options(config: &Config) -> Result<Options, Error> {
     let (mode, trust) = trust(config, said)?;
     postgres.ssl_mode(mode);
     let direct = postgres.get_ssl_negotiation() == SslNegotiation::Direct;
-    complete(&mut postgres);
+    complete(&mut postgres, said)?;
     Ok(Options {
         postgres,
         trust: Trust { direct, ..trust },
@@ -96,13 +137,9 @@ fn mistake(url: &str, text: &str) -> String {
         return text.to_owned();
     };
     let name = name.trim_end_matches('`');
-    // So the parser tells the two forms apart.
-    let open = match ["postgres://", "postgresql://"]
-        .iter()
-        .any(|scheme| url.starts_with(scheme))
-    {
-        true => url.rsplit_once('@').map_or(url, |(_, rest)| rest),
-        false => url,
+    let open = match scheme(url) {
+        Some(_) => url.rsplit_once('@').map_or(url, |(_, rest)| rest),
+        None => url,
     };
     let open = open.split("password").next().unwrap_or_default();
     let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
@@ -114,20 +151,42 @@ fn mistake(url: &str, text: &str) -> String {
 }
 
 /// What a connection of ours needs and most strings don't say.
-fn complete(postgres: &mut tokio_postgres::Config) {
+fn complete<'a>(
+    postgres: &mut tokio_postgres::Config,
+    said: impl Fn(&str) -> Option<&'a str>,
+) -> Result<(), Error> {
     if postgres.get_application_name().is_none() {
         postgres.application_name("outbox-relay");
     }
     if postgres.get_connect_timeout().is_none() {
         postgres.connect_timeout(CONNECT_TIMEOUT);
     }
-    // A peer that vanished is noticed by the kernel, with statements under way or not.
-    postgres.keepalives_idle(Duration::from_secs(10));
-    postgres.keepalives_interval(Duration::from_secs(5));
-    postgres.keepalives_retries(3);
-    if postgres.get_tcp_user_timeout().is_none() {
-        postgres.tcp_user_timeout(Duration::from_secs(30));
+    // A peer that vanished is noticed by the kernel, with statements under way or not. As with libpq it decides itself where
+    // the string says 0 or less.
+    let number = |key, ours: u32| match said(key).map(|value| value.trim().parse::<i32>()) {
+        None => Ok(Some(ours)),
+        Some(Ok(number)) => Ok(u32::try_from(number).ok().filter(|number| *number > 0)),
+        Some(Err(_)) => Err(invalid(key)),
+    };
+    let seconds = |number: u32| Duration::from_secs(number.into());
+    let on = said("keepalives").map(|value| value.trim().parse::<i32>());
+    let on = on.unwrap_or(Ok(1)).map_err(|_| invalid("keepalives"))?;
+    postgres.keepalives(on != 0);
+    if let Some(idle) = number("keepalives_idle", 10)? {
+        postgres.keepalives_idle(seconds(idle));
     }
+    if let Some(interval) = number("keepalives_interval", 5)? {
+        postgres.keepalives_interval(seconds(interval));
+    }
+    // The driver has a word of its own for it.
+    let count = postgres.get_keepalives_retries().unwrap_or(3);
+    if let Some(count) = number("keepalives_count", count)? {
+        postgres.keepalives_retries(count);
+    }
+    if let Some(timeout) = number("tcp_user_timeout", 30_000)? {
+        postgres.tcp_user_timeout(Duration::from_millis(timeout.into()));
+    }
+    Ok(())
 }
 
 /// `sslmode` and its files, as libpq understands them: an authority that is named is asked under `prefer` and `require`, too.
@@ -195,6 +254,27 @@ fn trust<'a>(
     Ok((mode, trust))
 }
 
+/// Whether a URL has an `@` where it is read otherwise than it was meant, and a piece of the password would be taken for a host
+/// or a database, which messages show.
+fn misplaced_at(text: &str) -> bool {
+    let Some(start) = scheme(text) else {
+        return false;
+    };
+    let Some((credentials, rest)) = text[start..].split_once('@') else {
+        return false;
+    };
+    let place = rest.split('?').next().unwrap_or_default();
+    let in_query = |word| credentials.contains(word);
+    place.contains('@') || in_query("?password=") || in_query("&password=")
+}
+
+fn at() -> Error {
+    Error::Config(
+        "a `@` stands where none can be: one that belongs to the user, the password or the database must be written %40 in a URL"
+            .into(),
+    )
+}
+
 fn invalid(key: &str) -> Error {
     // In the words of the driver.
     Error::Config(format!(
@@ -204,13 +284,21 @@ fn invalid(key: &str) -> Error {
 
 /// Takes our words out of a string. What makes no sense is left for the driver to judge.
 fn split(text: &str) -> (String, Vec<(String, String)>) {
-    let scheme = ["postgres://", "postgresql://"]
-        .into_iter()
-        .find(|scheme| text.starts_with(scheme));
-    match scheme {
-        Some(scheme) => split_url(text, scheme.len()),
+    match scheme(text) {
+        Some(start) => split_url(text, start),
         None => split_pairs(text),
     }
+}
+
+/// Where a URL goes on after its scheme; so the driver tells the two forms apart.
+fn scheme(text: &str) -> Option<usize> {
+    let known = ["postgres://", "postgresql://"];
+    let mut found = known.iter().filter(|scheme| text.starts_with(**scheme));
+    found.next().map(|scheme| scheme.len())
+}
+
+fn is_ours(key: &str) -> bool {
+    OURS.contains(&key) || IDLE.contains(&key) || ELSEWHERE.contains(&key)
 }
 
 fn split_url(text: &str, start: usize) -> (String, Vec<(String, String)>) {
@@ -227,7 +315,7 @@ fn split_url(text: &str, start: usize) -> (String, Vec<(String, String)>) {
             .split_once('=')
             .map(|(key, value)| (decode(key), value))
         {
-            Some((key, value)) if OURS.contains(&&*key) => ours.push((key, decode(value))),
+            Some((key, value)) if is_ours(&key) => ours.push((key, decode(value))),
             _ => rest.push(part),
         }
     }
@@ -244,7 +332,7 @@ fn split_pairs(text: &str) -> (String, Vec<(String, String)>) {
     let mut kept = String::new();
     let mut rest = text;
     while let Some((key, value, end)) = pair(rest) {
-        if OURS.contains(&key) {
+        if is_ours(key) {
             ours.push((key.to_owned(), value));
             kept.push(' ');
         } else {

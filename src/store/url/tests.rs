@@ -130,6 +130,7 @@ fn what_would_check_nothing_or_can_not_work_is_refused() {
         assert!(!error.contains("hunter2"), "{error}");
     }
     assert!(refused("dbname=d").contains("it names no host"));
+    assert!(refused("service=s").contains("service is not supported"));
 }
 
 #[test]
@@ -235,5 +236,136 @@ fn a_piece_of_a_password_is_not_taken_for_a_name() {
             !error.contains("hunter2") && !error.contains("`w`"),
             "{error}"
         );
+    }
+}
+
+#[test]
+fn an_at_that_is_not_encoded_is_refused_and_what_follows_is_not_shown() {
+    for url in [
+        "postgres://u:hunter@2secret@127.0.0.1/d",
+        "postgresql://u:hunter@2secret:x@127.0.0.1:5432/d",
+        "postgres://u:a@2secret,x@h/d",
+        "postgres://u:a@h/2secret@127.0.0.1/d",
+        "postgres://u:a@%2F2secret@127.0.0.1/d",
+        "postgres://u@2secret@h/d?sslmode=require",
+        "postgres://u:a@2secret%40h/d",
+        "postgres://u:a@[2secret@h]/d",
+        "postgres://h:5432/d?user=u&password=a@2secret",
+        "postgres://h:5432/d?password=a@2secret&user=u",
+        "postgres://u:p@h/d?host=2secret@i",
+        "host=2secret@h user=u",
+    ] {
+        let error = refused(url);
+        assert!(error.contains("must be written %40"), "{url}: {error}");
+        assert!(!error.contains("2secret"), "{error}");
+    }
+    for url in [
+        "postgres://u%40v:a%40b@h/d%40e",
+        "postgres://u:a/b?c@h/d",
+        "postgres://u:a@h/d?application_name=x@y",
+        "host=h user=u@v password=a@b dbname=d@e",
+    ] {
+        let options = read(url);
+        assert_eq!(
+            options.postgres.get_hosts(),
+            [Host::Tcp("h".into())],
+            "{url}"
+        );
+    }
+}
+
+#[test]
+fn words_of_libpq_that_change_nothing_here_are_accepted() {
+    let words = "gssencmode=prefer&sslcompression=0&sslsni=1&krbsrvname=postgres&gsslib=gssapi";
+    let plain = read("postgres://u:p@h/d");
+    assert!(read(&format!("postgres://u:p@h/d?{words}")) == plain);
+    let pairs = words.replace('&', " ");
+    assert!(
+        read(&format!(
+            "host=h port=5432 user=u password=p dbname=d {pairs}"
+        )) == plain
+    );
+    assert!(read("postgres://u:p@h/d?gssencmode=disable") == plain);
+    let table = [
+        ("gssencmode=require", "gssencmode=require is not supported"),
+        (
+            "gssencmode=hunter2",
+            "invalid value for option `gssencmode`",
+        ),
+        ("passfile=/hunter2", "passfile is not supported"),
+        ("service=hunter2", "service is not supported"),
+        ("servicefile=hunter2", "servicefile is not supported"),
+        ("requirepeer=hunter2", "unknown option `requirepeer`"),
+    ];
+    for (word, want) in table {
+        for url in [
+            format!("postgres://u:p@h/d?{word}"),
+            format!("host=h user=u {word}"),
+        ] {
+            let error = refused(&url);
+            assert!(error.contains(want), "{word}: {error}");
+            assert_eq!(
+                error.contains("database.url_file"),
+                word.contains("file=") || word.contains("service="),
+                "{error}"
+            );
+            assert!(!error.contains("hunter2"), "{error}");
+        }
+    }
+}
+
+#[test]
+fn what_a_string_says_of_silent_peers_is_kept() {
+    let table = [
+        ("", "true 10 5 3 30000"),
+        ("keepalives=0", "false 10 5 3 30000"),
+        ("keepalives=1 keepalives_idle=60", "true 60 5 3 30000"),
+        // What the driver has where nobody says anything.
+        ("keepalives_idle=7200", "true 7200 5 3 30000"),
+        ("keepalives_interval=7", "true 10 7 3 30000"),
+        ("keepalives_count=9", "true 10 5 9 30000"),
+        ("keepalives_retries=8", "true 10 5 8 30000"),
+        ("tcp_user_timeout=1500", "true 10 5 3 1500"),
+        // The kernel decides.
+        (
+            "keepalives_idle=0 keepalives_interval=0 keepalives_count=0 tcp_user_timeout=0",
+            "true 7200 - - -",
+        ),
+        ("keepalives_count=-1", "true 10 5 - 30000"),
+    ];
+    for (words, want) in table {
+        for url in [
+            format!("postgres://u:p@h/d?{}", words.replace(' ', "&")),
+            format!("host=h user=u {words}"),
+        ] {
+            let postgres = read(&url).postgres;
+            let or_none = |value: Option<u128>| value.map_or("-".into(), |value| value.to_string());
+            let found = format!(
+                "{} {} {} {} {}",
+                postgres.get_keepalives(),
+                postgres.get_keepalives_idle().as_secs(),
+                or_none(
+                    postgres
+                        .get_keepalives_interval()
+                        .map(|time| time.as_secs().into())
+                ),
+                or_none(postgres.get_keepalives_retries().map(u128::from)),
+                or_none(postgres.get_tcp_user_timeout().map(Duration::as_millis)),
+            );
+            assert_eq!(found, want, "{url}");
+        }
+    }
+    for word in [
+        "keepalives",
+        "keepalives_idle",
+        "keepalives_count",
+        "tcp_user_timeout",
+    ] {
+        let error = refused(&format!("postgres://u:p@h/d?{word}=hunter2"));
+        assert!(
+            error.contains(&format!("invalid value for option `{word}`")),
+            "{error}"
+        );
+        assert!(!error.contains("hunter2"), "{error}");
     }
 }
