@@ -19,6 +19,10 @@ use crate::message::Lane;
 /// A loop that has neither turned nor had an answer of the database for so long hangs: each call gives up long before.
 const STUCK: Duration = Duration::from_secs(180);
 
+/// A call that has had no answer for so long, or a loop that does not turn, delivers nothing meanwhile. A loop that sleeps turns
+/// once a poll.
+const SILENT: Duration = Duration::from_secs(10);
+
 /// A lane whose row, or whose endpoint's row, was locked at each claim for so long is held by somebody, who is no relay.
 const LOCKED: Duration = Duration::from_secs(60);
 
@@ -40,6 +44,8 @@ struct State {
     lifeline: Option<Lifeline>,
     /// Lanes that can't be claimed because somebody has a lock: since when, and the last time.
     locked: BTreeMap<Lane, (Instant, Instant)>,
+    /// The loop turns at least so often.
+    poll: Duration,
     /// How long may pass from when a message is due, if that was set.
     limit: Option<Duration>,
     /// The oldest that could be delivered, its age then, and when that was.
@@ -65,6 +71,7 @@ impl Vitals {
             failing: None,
             lifeline: None,
             locked: BTreeMap::new(),
+            poll: Duration::ZERO,
             limit: None,
             oldest: None,
         })))
@@ -106,6 +113,8 @@ impl Vitals {
         let locked = state.locked.iter().find(|(_, (since, last))| {
             last.duration_since(*since) >= LOCKED && now.duration_since(*last) < LATELY
         });
+        let silent = now.duration_since(state.turned) > SILENT + state.poll;
+        let silent = || silent.then(|| format!("no answer for {} s", seconds(state.turned)));
         let late = state.limit.and_then(|limit| {
             let (lane, age, at) = state.oldest.as_ref()?;
             let age = *age + now.duration_since(*at);
@@ -130,7 +139,8 @@ impl Vitals {
                 "database",
                 state
                     .failing
-                    .map(|since| format!("no call has succeeded for {} s", seconds(since))),
+                    .map(|since| format!("no call has succeeded for {} s", seconds(since)))
+                    .or_else(silent),
             ),
             check(
                 "lease",
@@ -158,8 +168,10 @@ impl Vitals {
         self.state().turned = now;
     }
 
-    pub(super) fn limit(&self, limit: Option<Duration>) {
-        self.state().limit = limit;
+    pub(super) fn plan(&self, poll: Duration, limit: Option<Duration>) {
+        let mut state = self.state();
+        state.poll = poll;
+        state.limit = limit;
     }
 
     pub(super) fn registered(&self, lifeline: Lifeline) {
@@ -292,6 +304,8 @@ mod tests {
         assert_eq!(problems(&vitals, now + 7 * SECOND), says);
         vitals.succeeded(now + 7 * SECOND);
         assert!(problems(&vitals, now + 7 * SECOND).is_empty());
+        let silent = ["database: no answer for 11 s"];
+        assert_eq!(problems(&vitals, now + 18 * SECOND), silent);
         // Calls in one turn, however many.
         assert_eq!(vitals.live_at(now + STUCK + 7 * SECOND), Ok(()));
     }
@@ -301,6 +315,7 @@ mod tests {
         let (vitals, _sender, mut now) = registered(600 * SECOND);
         for second in 0..120 {
             now += SECOND;
+            vitals.turned(now);
             vitals.claimed(&lane("a"), true, now);
             vitals.claimed(&lane("b"), second % 10 > 0, now);
             // Tried now and then, locked each time: nobody waits for it.
@@ -321,8 +336,9 @@ mod tests {
         let (vitals, _sender, now) = registered(600 * SECOND);
         vitals.oldest(Some((lane("a"), 50 * SECOND)), now);
         let later = now + 100 * SECOND;
+        vitals.turned(later);
         assert!(problems(&vitals, later).is_empty(), "no limit is set");
-        vitals.limit(Some(150 * SECOND));
+        vitals.plan(SECOND, Some(150 * SECOND));
         assert!(problems(&vitals, later).is_empty());
         let late = ["due: a message of topic a has been due for 151 s"];
         assert_eq!(problems(&vitals, later + SECOND), late);

@@ -49,7 +49,7 @@ impl Session<'_> {
     /// Says now and then which lanes this relay delivers, if there is a limit.
     pub(super) fn offer_lanes(&mut self, now: Instant) {
         let limit = self.plan.config.max_due_age;
-        self.stage.vitals.limit(limit);
+        self.stage.vitals.plan(self.plan.config.poll, limit);
         if limit.is_none() || now < self.next_oldest {
             return;
         }

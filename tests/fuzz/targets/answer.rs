@@ -70,7 +70,8 @@ fuzz_target!(|input: &[u8]| {
         if let Ok(to) = url.join(&theirs)
             && let Some(password) = to.password().filter(|password| password.len() > 8)
         {
-            let open = format!("{}{}", to.host_str().unwrap_or_default(), to.path());
+            let host = to.host_str().unwrap_or_default();
+            let open = format!("{}{host}{}", to.scheme(), to.path());
             assert!(
                 !error.contains(password) || open.contains(password),
                 "{error}"
