@@ -198,7 +198,8 @@ async fn live(
     let mut rng =
         StdRng::try_from_rng(&mut SysRng).map_err(|error| Error::Random(error.to_string()))?;
     let mut unrouted = BTreeSet::new();
-    if !first_look(&store, &settles, vitals, stop).await? {
+    let first = Some((&settles, Instant::now() + START));
+    if !wait_for(&store, first, vitals, stop).await? {
         return Ok(());
     }
     let mut started = false;
@@ -231,70 +232,52 @@ async fn live(
             Err(error) => return Err(error),
         }
         // The database may be another one by now: a promoted replica, a restored copy.
-        if !wait_for(&store, vitals, stop).await? {
+        if !wait_for(&store, None, vitals, stop).await? {
             return Ok(());
         }
     }
 }
 
-/// Looks whether this relay may deliver from the database. One that does not answer may be about to: a pooler that has not yet noticed
-/// that its server restarted, a container beside this one. `false`: stopped.
-async fn first_look(
+/// Waits until the database can be used; one that must not be used ends the relay. `false`: stopped.
+///
+/// The `first` time it also makes the connection for settles, and waits until then only: one that does not answer may be about to (a
+/// pooler that has not yet noticed that its server restarted, a container beside this one).
+async fn wait_for(
     store: &Store,
-    settles: &Store,
+    first: Option<(&Store, Instant)>,
     vitals: &Vitals,
     stop: &CancellationToken,
 ) -> Result<bool, Error> {
     let mut wait = FIRST_WAIT;
-    let end = Instant::now() + START;
+    let mut said = String::new();
     loop {
         let looked = async {
+            let Some((settles, _)) = first else {
+                return store.check_again().await;
+            };
             let notes = store.check().await?;
             // Before requests can take the last file descriptors.
             settles.connect().await?;
-            Ok(notes)
+            for note in notes {
+                tracing::warn!("{note}");
+            }
+            Ok(())
         };
-        match looked.await {
-            Ok(notes) => {
-                for note in notes {
-                    tracing::warn!("{note}");
-                }
-                return Ok(!stop.is_cancelled());
-            }
-            Err(error @ (store::Error::Refused(_) | store::Error::Config(_))) => {
-                return Err(error.into());
-            }
-            Err(error) if Instant::now() + wait > end => return Err(error.into()),
-            Err(error) => {
-                tracing::warn!(%error, "the database can't be used, trying again");
-                vitals.failed(Instant::now());
-            }
-        }
-        tokio::select! {
-            () = time::sleep(wait) => wait *= 2,
-            () = stop.cancelled() => return Ok(false),
-        }
-    }
-}
-
-/// Waits until the database can be used again; one that must not be used ends the relay. `false`: stopped.
-async fn wait_for(store: &Store, vitals: &Vitals, stop: &CancellationToken) -> Result<bool, Error> {
-    let mut wait = FIRST_WAIT;
-    let mut said = String::new();
-    loop {
-        match store.check_again().await {
+        let error = match looked.await {
             Ok(()) => return Ok(!stop.is_cancelled()),
-            Err(error @ store::Error::Refused(_)) => return Err(error.into()),
-            Err(error) => {
-                let error = error.to_string();
-                if error != said {
-                    tracing::warn!(error, "the database can't be used, trying again");
-                }
-                said = error;
-                vitals.failed(Instant::now());
-            }
+            Err(error) => error,
+        };
+        let over =
+            |(_, end)| Instant::now() + wait > end || matches!(error, store::Error::Config(_));
+        if matches!(error, store::Error::Refused(_)) || first.is_some_and(over) {
+            return Err(error.into());
         }
-        vitals.turned(Instant::now());
+        let error = error.to_string();
+        if error != said {
+            tracing::warn!(error, "the database can't be used, trying again");
+        }
+        said = error;
+        vitals.failed(Instant::now());
         tokio::select! {
             () = time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(5)),
             () = stop.cancelled() => return Ok(false),

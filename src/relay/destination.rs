@@ -14,14 +14,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    sync::{Semaphore, watch},
-    task::JoinSet,
-    time::Instant,
-};
+use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-pub(super) use self::task::{Desk, Finished};
+pub(super) use self::task::{Desk, Finished, resize};
 use self::{
     queue::Queue,
     task::{Ticket, Way},
@@ -142,6 +138,15 @@ impl Destinations {
         self.routes
             .of(&lane.topic)
             .map_or(Order::None, |route| route.order)
+    }
+
+    /// The names of the endpoints that a lane's messages go to.
+    pub(super) fn names(&self, lane: &Lane) -> Vec<String> {
+        match self.of(lane) {
+            None => Vec::new(),
+            Some(Bound::One(to)) => vec![to.name.to_string()],
+            Some(Bound::Several(route)) => route.endpoints().map(str::to_owned).collect(),
+        }
     }
 
     /// The endpoints of a route.
@@ -469,24 +474,6 @@ fn way(endpoint: &Endpoint, client: &Client, gate: &watch::Sender<Instant>) -> A
 
 fn size(delivery: &Delivery) -> usize {
     delivery.body.as_ref().map_or(0, bytes::Bytes::len)
-}
-
-/// Gives a semaphore another size. Places that are in use are taken away as they are given back.
-pub(super) fn resize(slots: &Arc<Semaphore>, from: usize, to: usize, tasks: &mut JoinSet<()>) {
-    if to >= from {
-        slots.add_permits(to - from);
-        return;
-    }
-    let surplus = from - to;
-    let left = surplus - slots.forget_permits(surplus);
-    if let Ok(left @ 1..) = u32::try_from(left) {
-        let slots = slots.clone();
-        tasks.spawn(async move {
-            if let Ok(places) = slots.acquire_many(left).await {
-                places.forget();
-            }
-        });
-    }
 }
 
 #[cfg(test)]

@@ -170,6 +170,7 @@ impl<'a> Session<'a> {
         let reaped = CancellationToken::new();
         tasks.spawn(renewal.run(reaped.clone()));
         stage.vitals.registered(lifeline.clone());
+        stage.vitals.plan(config.poll, config.max_due_age);
         let (offered, lanes_to_watch) = watch::channel(Vec::new());
         tasks.spawn(oldest::look(
             stage.looks.clone(),

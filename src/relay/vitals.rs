@@ -168,6 +168,7 @@ impl Vitals {
         self.state().turned = now;
     }
 
+    /// What the loop goes by from now on.
     pub(super) fn plan(&self, poll: Duration, limit: Option<Duration>) {
         let mut state = self.state();
         state.poll = poll;

@@ -129,13 +129,13 @@ fn make(trust: &Trust) -> Result<MakeRustlsConnect, String> {
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
-    let verifier: Arc<dyn ServerCertVerifier> = match trust.check {
-        Check::Nothing => Arc::new(Unverified(provider)),
-        Check::Chain | Check::Name => Arc::new(verifier(trust, provider)?),
+    let chain = match trust.check {
+        Check::Nothing => None,
+        Check::Chain | Check::Name => Some(chain(trust, &provider)?),
     };
     let builder = builder
         .dangerous()
-        .with_custom_certificate_verifier(verifier);
+        .with_custom_certificate_verifier(Arc::new(Verifier { provider, chain }));
     let mut client = match &trust.client {
         None => builder.with_no_client_auth(),
         Some((cert, key)) => {
@@ -166,7 +166,7 @@ fn make(trust: &Trust) -> Result<MakeRustlsConnect, String> {
     Ok(MakeRustlsConnect::new(client))
 }
 
-fn verifier(trust: &Trust, provider: Arc<CryptoProvider>) -> Result<Verifier, String> {
+fn chain(trust: &Trust, provider: &Arc<CryptoProvider>) -> Result<Chain, String> {
     let mut roots = RootCertStore::empty();
     let mut named = Vec::new();
     match &trust.authorities {
@@ -188,11 +188,12 @@ fn verifier(trust: &Trust, provider: Arc<CryptoProvider>) -> Result<Verifier, St
             }
         }
     }
-    let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
-        .build()
-        .map_err(|error| error.to_string())?;
-    Ok(Verifier {
-        inner,
+    let authorities =
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .build()
+            .map_err(|error| error.to_string())?;
+    Ok(Chain {
+        authorities,
         named,
         any_name: trust.check == Check::Chain,
     })
@@ -209,10 +210,18 @@ fn certificates(path: &Path, what: &str) -> Result<Vec<CertificateDer<'static>>,
     }
 }
 
-/// Two things that libpq takes and rustls does not.
+/// Which servers are trusted, as libpq has it.
 #[derive(Debug)]
 struct Verifier {
-    inner: Arc<WebPkiServerVerifier>,
+    provider: Arc<CryptoProvider>,
+    /// None under `prefer` and `require`: encryption against those who listen, not against those who pretend.
+    chain: Option<Chain>,
+}
+
+/// The authorities, and two things that libpq takes and rustls does not.
+#[derive(Debug)]
+struct Chain {
+    authorities: Arc<WebPkiServerVerifier>,
     /// What was named as an authority: a server may show it as its own, as PostgreSQL's manual makes one for a start.
     named: Vec<CertificateDer<'static>>,
     /// Under `verify-ca` a certificate must come from the authority, for whatever name.
@@ -229,19 +238,23 @@ impl ServerCertVerifier for Verifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         use CertificateError::{NotValidForName, NotValidForNameContext, Other};
-        let verified = self
-            .inner
-            .verify_server_cert(certificate, intermediates, name, ocsp, now);
+        let Some(chain) = &self.chain else {
+            return Ok(ServerCertVerified::assertion());
+        };
+        let verified =
+            chain
+                .authorities
+                .verify_server_cert(certificate, intermediates, name, ocsp, now);
         match verified {
             // The name is what is looked at last: all else has passed.
             Err(rustls::Error::InvalidCertificate(
                 NotValidForName | NotValidForNameContext { .. },
-            )) if self.any_name => Ok(ServerCertVerified::assertion()),
+            )) if chain.any_name => Ok(ServerCertVerified::assertion()),
             // Its dates are looked at before this.
             Err(rustls::Error::InvalidCertificate(Other(error)))
-                if is_authority(&error) && self.named.iter().any(|named| named == certificate) =>
+                if is_authority(&error) && chain.named.iter().any(|named| named == certificate) =>
             {
-                if !self.any_name {
+                if !chain.any_name {
                     verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
                 }
                 Ok(ServerCertVerified::assertion())
@@ -256,8 +269,8 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner
-            .verify_tls12_signature(message, certificate, signature)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -266,12 +279,13 @@ impl ServerCertVerifier for Verifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner
-            .verify_tls13_signature(message, certificate, signature)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
+        let algorithms = &self.provider.signature_verification_algorithms;
+        algorithms.supported_schemes()
     }
 }
 
@@ -279,53 +293,4 @@ impl ServerCertVerifier for Verifier {
 fn is_authority(error: &OtherError) -> bool {
     let error = error.0.downcast_ref::<webpki::Error>();
     matches!(error, Some(webpki::Error::CaUsedAsEndEntity))
-}
-
-/// What libpq does under `prefer` and `require`: encryption against those who listen, not against those who pretend.
-#[derive(Debug)]
-struct Unverified(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Unverified {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            &self.0.signature_verification_algorithms,
-        )
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
-    }
 }

@@ -14,9 +14,10 @@ use hyper::{Request, Response, Version, body::Incoming, server::conn::http2, ser
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use outbox_relay::delivery::{Endpoint, HttpVersion};
 use tokio::{net::TcpListener, sync::Notify, task::JoinSet};
+use tokio_postgres::Client;
 
 use crate::support::{
-    database,
+    Database, database,
     relay::{endpoint, relay, start},
     rows::{SOON, all_settled, assert_nothing_left, count, insert},
 };
@@ -70,12 +71,12 @@ async fn receiver(seen: Arc<Seen>, most: usize) -> (u16, JoinSet<()>) {
     (port, tasks)
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_prior_knowledge_all_requests_share_a_connection() {
+/// Delivers 300 messages to such a receiver, and nothing is left. Returns what it saw, and a connection to the database.
+async fn deliver(most: usize) -> (Arc<Seen>, Client, Database) {
     let database = database().await;
     let client = database.connect().await;
     let seen = Arc::new(Seen::default());
-    let (port, _tasks) = receiver(Arc::clone(&seen), usize::MAX).await;
+    let (port, _receiver) = receiver(Arc::clone(&seen), most).await;
     let endpoint = Endpoint {
         http_version: HttpVersion::Http2,
         ..endpoint("shop", &format!("http://127.0.0.1:{port}/"))
@@ -84,6 +85,15 @@ async fn with_prior_knowledge_all_requests_share_a_connection() {
     insert(&client, "t", 300).await;
     all_settled(&client, SOON).await;
     relay.stop().await;
+    let successes = count(&client, "attempts where outcome = 'success'").await;
+    assert_eq!(successes, 300);
+    assert_nothing_left(&client).await;
+    (seen, client, database)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_prior_knowledge_all_requests_share_a_connection() {
+    let (seen, ..) = deliver(usize::MAX).await;
     let requests = std::mem::take(&mut *seen.requests.lock().unwrap());
     assert_eq!(requests.len(), 300);
     assert!(
@@ -93,38 +103,14 @@ async fn with_prior_knowledge_all_requests_share_a_connection() {
     );
     assert!(requests.iter().all(|(_, body)| body.starts_with(b"{\"n\"")));
     assert_eq!(seen.connections.load(Ordering::SeqCst), 1);
-    assert_eq!(
-        count(&client, "attempts where outcome = 'success'").await,
-        300
-    );
-    assert_nothing_left(&client).await;
 }
 
 #[tokio::test]
 async fn a_connection_that_says_goaway_costs_no_attempt() {
-    let database = database().await;
-    let client = database.connect().await;
-    let seen = Arc::new(Seen::default());
-    let (port, _receiver) = receiver(Arc::clone(&seen), 7).await;
-    let endpoint = Endpoint {
-        http_version: HttpVersion::Http2,
-        ..endpoint("shop", &format!("http://127.0.0.1:{port}/"))
-    };
-    let relay = start(relay(&database.url, endpoint));
-    insert(&client, "t", 300).await;
-    all_settled(&client, SOON).await;
-    relay.stop().await;
+    let (seen, client, _database) = deliver(7).await;
     let connections = seen.connections.load(Ordering::SeqCst);
     assert!((2..=300).contains(&connections), "{connections}");
     assert_eq!(count(&client, "attempts").await, 300);
-    assert_eq!(
-        count(&client, "attempts where outcome = 'success'").await,
-        300
-    );
-    assert_eq!(
-        seen.requests.lock().unwrap().len(),
-        300,
-        "nothing came twice"
-    );
-    assert_nothing_left(&client).await;
+    let requests = seen.requests.lock().unwrap().len();
+    assert_eq!(requests, 300, "nothing came twice");
 }

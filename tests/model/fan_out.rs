@@ -3,7 +3,9 @@
 //!
 //! All messages have one key. What the other model is about (answers that are late, settles that are sent twice, leases that run
 //! out) is left out here: a claim, an attempt and a settle are one step each, and a relay that crashes is reaped some time later.
-use stateright::{Checker, HasDiscoveries, Model, Property};
+use stateright::{Model, Property};
+
+use super::{Protocol, breaks, check};
 
 const MESSAGES: usize = 3;
 const RELAYS: usize = 2;
@@ -135,6 +137,8 @@ impl State {
     }
 }
 
+impl Protocol for Rules {}
+
 impl Model for Rules {
     type State = State;
     type Action = Action;
@@ -246,7 +250,7 @@ impl Model for Rules {
             Action::Attempt { lease, nth, accept } => {
                 let Lease { lane, to, .. } = state.leases[lease];
                 let id = state.leases[lease].ids[nth].0;
-                // Cancelled or replayed meanwhile it would not be there; here it always is.
+                // Its row says under which key. Nobody else can have removed it, unless leased rows may be expanded.
                 let moved = state.rows[id][lane].is_some_and(|row| row.moved);
                 let own = lane != TOPIC && !moved;
                 state.keys[id][to][usize::from(own)] = true;
@@ -333,31 +337,9 @@ impl Model for Rules {
     }
 }
 
-fn breaks(rules: Rules, invariant: &'static str) {
-    let enough = HasDiscoveries::AnyOf([invariant].into());
-    let checker = rules
-        .checker()
-        .threads(2)
-        .finish_when(enough)
-        .spawn_bfs()
-        .join();
-    assert!(
-        checker.discovery(invariant).is_some(),
-        "{rules:?}: nothing breaks {invariant:?} in {} states",
-        checker.unique_state_count()
-    );
-}
-
 #[test]
 fn fan_out_keeps_keys_and_order_while_configurations_change() {
-    let checker = ALL.checker().threads(2).spawn_bfs().join();
-    println!(
-        "fan-out: {} states, {} of them different, depth {}",
-        checker.state_count(),
-        checker.unique_state_count(),
-        checker.max_depth()
-    );
-    checker.assert_properties();
+    check(ALL);
 }
 
 #[test]

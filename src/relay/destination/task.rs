@@ -10,6 +10,7 @@ use std::{collections::VecDeque, ops::ControlFlow, pin::Pin, sync::Arc};
 
 use tokio::{
     sync::{Semaphore, SemaphorePermit, mpsc, watch},
+    task::JoinSet,
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
@@ -213,5 +214,28 @@ impl Drop for Ticket {
             let fault = fault && next.started.is_some();
             self.report(fault);
         }
+    }
+}
+
+/// Gives a semaphore another size. Places that are in use are taken away as they are given back.
+pub(in crate::relay) fn resize(
+    slots: &Arc<Semaphore>,
+    from: usize,
+    to: usize,
+    tasks: &mut JoinSet<()>,
+) {
+    if to >= from {
+        slots.add_permits(to - from);
+        return;
+    }
+    let surplus = from - to;
+    let left = surplus - slots.forget_permits(surplus);
+    if let Ok(left @ 1..) = u32::try_from(left) {
+        let slots = slots.clone();
+        tasks.spawn(async move {
+            if let Ok(places) = slots.acquire_many(left).await {
+                places.forget();
+            }
+        });
     }
 }

@@ -2,6 +2,8 @@ mod batches;
 
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use super::*;
 use crate::{
     limit::{Limits, Rate},

@@ -14,7 +14,7 @@ use tokio::{
 
 use super::Session;
 use crate::{
-    relay::{destination::Bound, lanes::pause_after, vitals::Vitals},
+    relay::{lanes::pause_after, vitals::Vitals},
     store::{Store, Waiting},
 };
 
@@ -48,27 +48,19 @@ pub(super) async fn look(store: Store, mut lanes: watch::Receiver<Vec<Waiting>>,
 impl Session<'_> {
     /// Says now and then which lanes this relay delivers, if there is a limit.
     pub(super) fn offer_lanes(&mut self, now: Instant) {
-        let limit = self.plan.config.max_due_age;
-        self.stage.vitals.plan(self.plan.config.poll, limit);
-        if limit.is_none() || now < self.next_oldest {
+        if self.plan.config.max_due_age.is_none() || now < self.next_oldest {
             return;
         }
         self.next_oldest = now + OFTEN;
+        let to = &self.destinations;
         let mut waiting = Vec::new();
         for lane in self.lanes.iter().take(LANES) {
-            let in_order = self.destinations.order(lane).is_by_key();
-            let mut add = |leads_to: &str| {
-                waiting.push(Waiting {
-                    lane: lane.clone(),
-                    leads_to: leads_to.to_owned(),
-                    in_order,
-                });
-            };
-            match self.destinations.of(lane) {
-                Some(Bound::One(to)) => add(&to.name),
-                Some(Bound::Several(route)) => route.endpoints().for_each(add),
-                None => {}
-            }
+            let in_order = to.order(lane).is_by_key();
+            waiting.extend(to.names(lane).into_iter().map(|leads_to| Waiting {
+                lane: lane.clone(),
+                leads_to,
+                in_order,
+            }));
         }
         self.offered.send_replace(waiting);
     }

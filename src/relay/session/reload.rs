@@ -7,19 +7,15 @@
 use tokio::time::Instant;
 
 use super::Session;
-use crate::relay::destination::{Bound, resize};
+use crate::relay::destination::resize;
 
 impl Session<'_> {
     /// Takes over the newest plan. Nothing in this can fail.
     pub(super) fn adopt(&mut self) {
         let plan = self.stage.plans.borrow_and_update().clone();
         let way = |session: &Session<'_>, lane: &_| {
-            let names = match session.destinations.of(lane) {
-                None => Vec::new(),
-                Some(Bound::One(to)) => vec![to.name.to_string()],
-                Some(Bound::Several(route)) => route.endpoints().map(str::to_owned).collect(),
-            };
-            (names, session.destinations.order(lane))
+            let to = &session.destinations;
+            (to.names(lane), to.order(lane))
         };
         let known: Vec<_> = self.lanes.iter().cloned().collect();
         let before: Vec<_> = known.iter().map(|lane| way(self, lane)).collect();
@@ -35,6 +31,8 @@ impl Session<'_> {
             .collect();
         self.lanes.forget(&changed);
         self.lanes.set_poll(plan.config.poll);
+        let config = &plan.config;
+        self.stage.vitals.plan(config.poll, config.max_due_age);
         self.next_discovery = Instant::now();
         self.idle = false;
         self.plan = plan;
