@@ -2,32 +2,15 @@
 use std::time::Duration;
 
 use outbox_relay::{lab::receiver::Reply, relay::Relay};
-use tokio::time::sleep;
-use tokio_postgres::Client;
 
 use super::{arrives, asleep, keeper, sleeper, sleeping};
 use crate::support::{
     binary::{Directory, outbox_relay},
     eventually,
     relay::{Running, start},
-    rows::{SOON, count, insert, one},
+    rows::{SOON, count, insert, one, transactions},
     scene::Scene,
 };
-
-/// Transactions in a second in this database, but for those of this connection. Autovacuum and what was counted late are in it: so
-/// it is the quietest stretch of three that counts.
-async fn transactions(client: &Client) -> f64 {
-    let query = "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()";
-    let seconds = 6;
-    let mut fewest = i64::MAX;
-    for _ in 0..3 {
-        let before: i64 = one(client, query).await;
-        // The passing of this time is what is measured.
-        sleep(Duration::from_secs(seconds)).await;
-        fewest = fewest.min(one::<i64>(client, query).await - before - 1);
-    }
-    f64::from(u32::try_from(fewest).unwrap()) / Duration::from_secs(seconds).as_secs_f64()
-}
 
 /// As a configuration is by default.
 fn default(scene: &Scene, name: &str) -> Relay {
