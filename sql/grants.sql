@@ -13,9 +13,11 @@ BEGIN
         GRANT USAGE ON SCHEMA outbox TO outbox_relay;
         GRANT SELECT, INSERT, UPDATE, DELETE
            ON outbox.messages, outbox.lanes, outbox.endpoints, outbox.relays, outbox.leases, outbox.held_keys, outbox.epoch,
-              outbox.attempts, outbox.delivered, outbox.dead_letters
+              outbox.attempts, outbox.delivered, outbox.dead_letters, outbox.jobs
            TO outbox_relay;
         GRANT SELECT ON outbox.meta, outbox.migrations, outbox.messages_seq_seq TO outbox_relay;
+        -- A replay gives a new place to what it brings back.
+        GRANT USAGE ON outbox.messages_seq_seq TO outbox_relay;
         GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA outbox TO outbox_relay;
     END IF;
     IF EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'outbox_reader') THEN
@@ -23,7 +25,7 @@ BEGIN
         -- By name: partitions are read through their parents, and a migration that is run again must change nothing.
         GRANT SELECT
            ON outbox.messages, outbox.lanes, outbox.endpoints, outbox.relays, outbox.leases, outbox.held_keys, outbox.epoch,
-              outbox.attempts, outbox.delivered, outbox.dead_letters, outbox.meta, outbox.migrations
+              outbox.attempts, outbox.delivered, outbox.dead_letters, outbox.jobs, outbox.meta, outbox.migrations
            TO outbox_reader;
     END IF;
 END $$;

@@ -4,7 +4,7 @@
 -- may be infinite, which it has no word for: never, or long ago.
 SELECT m.id, m.key, m.type, m.payload, m.body, m.content_type, m.headers::text AS headers,
        m.seq, m.attempts, m.lost, m.throttled, m.generation, m.sent_to,
-       m.created_at, clock_timestamp() AS now,
+       m.created_at, coalesce(m.replayed_at, m.created_at) AS since, clock_timestamp() AS now,
        CASE m.expires_at WHEN 'infinity' THEN NULL WHEN '-infinity' THEN timestamptz 'epoch' ELSE m.expires_at END AS expires_at
   FROM outbox.messages m
  WHERE m.id = ANY (ARRAY(

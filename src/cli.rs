@@ -11,7 +11,10 @@ macro_rules! say {
 }
 
 pub mod demo;
+mod find;
 mod operate;
+mod text;
+mod verbs;
 
 use std::{
     fmt::Arguments,
@@ -23,6 +26,7 @@ use std::{
 use clap::{Parser, Subcommand};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+use uuid::Uuid;
 
 use crate::{app, config, config::Problems, delivery, relay, store};
 
@@ -87,9 +91,8 @@ enum Command {
     Pause {
         /// The endpoint's name.
         endpoint: String,
-        /// Why, for those who wonder.
-        #[arg(long, value_name = "TEXT")]
-        reason: String,
+        #[command(flatten)]
+        by: verbs::By,
         #[command(flatten)]
         database: Database,
     },
@@ -103,7 +106,50 @@ enum Command {
     /// Take a pending message back. One that is on its way can't be.
     Cancel {
         /// Its id.
-        id: uuid::Uuid,
+        id: Uuid,
+        #[command(flatten)]
+        by: verbs::By,
+        #[command(flatten)]
+        database: Database,
+    },
+    /// List messages: pending ones, dead letters, or what was delivered and is kept.
+    List(find::List),
+    /// Search the history: every attempt, every death, and what operators did.
+    History(find::History),
+    /// Show the whole life of a message.
+    Show {
+        /// Its id.
+        id: Uuid,
+        /// As one JSON object, its payload as it was written.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        database: Database,
+    },
+    /// Say why a message is not delivered.
+    Why {
+        /// Its id.
+        id: Uuid,
+        /// As a JSON array.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        database: Database,
+    },
+    /// Send dead messages again, or delivered ones: by id, or all that a filter means.
+    Replay(verbs::Replay),
+    /// Remove dead letters for good, by id, or all that a filter means. A key that one of them holds opens.
+    Discard(verbs::Many),
+    /// Open an ordering key that a dead message holds; the dead letter stays.
+    ReleaseKey(verbs::ReleaseKey),
+    /// List replays and discards of many messages, or end one.
+    Jobs {
+        /// End this one where it is.
+        #[arg(long, value_name = "JOB")]
+        abort: Option<i64>,
+        /// As a JSON array.
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         database: Database,
     },
@@ -128,6 +174,9 @@ pub(crate) enum Failure {
     Database(#[from] store::Error),
     #[error("{0}")]
     Relay(#[from] relay::Error),
+    /// The command line can't be done.
+    #[error("{0}")]
+    Usage(String),
     #[error("{0}")]
     Other(String),
 }
@@ -203,13 +252,23 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Status { database, json } => operate::status(&database.open()?, json).await,
         Command::Pause {
             endpoint,
-            reason,
+            by,
             database,
-        } => operate::pause(&database.open()?, &endpoint, &reason).await,
-        Command::Resume { endpoint, database } => {
-            operate::resume(&database.open()?, &endpoint).await
-        }
-        Command::Cancel { id, database } => operate::cancel(&database.open()?, id).await,
+        } => verbs::pause(&database.open()?, &endpoint, &by).await,
+        Command::Resume { endpoint, database } => verbs::resume(&database.open()?, &endpoint).await,
+        Command::Cancel { id, by, database } => verbs::cancel(&database.open()?, id, &by).await,
+        Command::List(list) => find::list(list).await,
+        Command::History(history) => find::history(history).await,
+        Command::Show { id, json, database } => find::show(&database.open()?, id, json).await,
+        Command::Why { id, json, database } => find::why(&database.open()?, id, json).await,
+        Command::Replay(replay) => verbs::replay(replay).await,
+        Command::Discard(discard) => verbs::discard(discard).await,
+        Command::ReleaseKey(args) => verbs::release_key(args).await,
+        Command::Jobs {
+            abort,
+            json,
+            database,
+        } => verbs::jobs(&database.open()?, abort, json).await,
         Command::Demo(demo) => demo::run(demo).await,
     }
 }
@@ -308,8 +367,13 @@ impl Failure {
     fn code(&self) -> u8 {
         match self {
             Failure::Config(_)
+            | Failure::Usage(_)
             | Failure::Database(store::Error::Config(_))
             | Failure::Relay(relay::Error::Database(store::Error::Config(_))) => 2,
+            // What was given on the command line and only the database can read: a time, for example.
+            Failure::Database(store::Error::Statement {
+                state: Some(state), ..
+            }) if state.starts_with("22") => 2,
             Failure::Database(_) | Failure::Relay(relay::Error::Database(_)) => 3,
             Failure::Relay(relay::Error::Endpoint(_)) => 2,
             Failure::Relay(relay::Error::Random(_)) | Failure::Other(_) => 1,

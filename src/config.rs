@@ -32,6 +32,7 @@ mod units;
 use std::{collections::BTreeMap, error::Error, fmt, fs, path::Path};
 
 pub use self::source::Source;
+pub(crate) use self::units::duration;
 use crate::{admin, delivery, maintenance, relay, route::Routes, store};
 use reader::Reader;
 

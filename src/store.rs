@@ -14,6 +14,7 @@ mod endpoints;
 mod error;
 mod expand;
 mod expiry;
+mod find;
 mod hosts;
 mod identity;
 mod migrate;
@@ -23,6 +24,7 @@ mod status;
 mod tls;
 mod types;
 mod url;
+mod verbs;
 
 use std::{fmt, path::PathBuf, sync::Arc, time::Duration};
 
@@ -37,21 +39,23 @@ pub use self::{
     error::Error,
     expand::{Expand, Expanded},
     expiry::{Expired, Expiry, Place},
+    find::{Line, Listed, Search, State, Why},
     migrate::{Migrated, SCHEMA_VERSION, script},
     shape::Alterations,
     statements::STATEMENTS,
     status::{COUNTED, DeadStatus, EndpointStatus, LaneStatus, RelayStatus, Status, Waiting},
     types::{
         BreakerState, Claim, ClaimState, Claimed, Floors, Found, Peer, Reaped, Registration,
-        Settle, SettleReport, Shared,
+        Settle, SettleReport, Shared, Way,
     },
+    verbs::{Filter, Job, Mandate, Matching, Progress, Verb},
 };
 use self::{
     connect::{Connector, Object, Pool},
     statements as sql,
     types::seconds,
 };
-use crate::message::{Lane, Settlement};
+use crate::message::Settlement;
 
 /// Where the database is.
 #[derive(Clone, PartialEq)]
@@ -173,16 +177,22 @@ impl Store {
             .map(drop)
     }
 
-    /// Makes the rows that claims of these lanes lock.
-    pub async fn add_lanes(&self, lanes: &[Lane]) -> Result<(), Error> {
-        let topics: Vec<&str> = lanes.iter().map(|lane| lane.topic.as_str()).collect();
-        let endpoints: Vec<&str> = lanes.iter().map(|lane| lane.endpoint.as_str()).collect();
-        self.call(
-            sql::ADD_LANES,
-            &[(&topics, Type::TEXT_ARRAY), (&endpoints, Type::TEXT_ARRAY)],
-        )
-        .await
-        .map(drop)
+    /// Makes the rows that claims of these lanes lock, and says where they lead.
+    pub async fn add_lanes(&self, ways: &[Way]) -> Result<(), Error> {
+        let topics: Vec<&str> = ways.iter().map(|way| way.lane.topic.as_str()).collect();
+        let endpoints: Vec<&str> = ways.iter().map(|way| way.lane.endpoint.as_str()).collect();
+        let leads_to: Vec<String> = ways
+            .iter()
+            .map(|way| serde_json::json!(way.leads_to).to_string())
+            .collect();
+        let in_order: Vec<bool> = ways.iter().map(|way| way.in_order).collect();
+        let parameters: [Parameter<'_>; 4] = [
+            (&topics, Type::TEXT_ARRAY),
+            (&endpoints, Type::TEXT_ARRAY),
+            (&leads_to, Type::TEXT_ARRAY),
+            (&in_order, Type::BOOL_ARRAY),
+        ];
+        self.call(sql::ADD_LANES, &parameters).await.map(drop)
     }
 
     /// Lists the lanes that hold rows.

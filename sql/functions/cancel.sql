@@ -4,8 +4,13 @@
 -- that is on its way can't be taken back. What followed a cancelled head under its key can go on at once: the head rule
 -- looks at the rows that are there.
 --
+-- p_why and p_by are kept in the history.
+--
 -- Returns cancelled (rows that were removed) and in_flight (rows that a relay holds: try again later).
-CREATE OR REPLACE FUNCTION outbox.cancel(p_id uuid, OUT cancelled integer, OUT in_flight integer)
+CREATE OR REPLACE FUNCTION outbox.cancel(
+    p_id uuid, p_why text DEFAULT NULL, p_by text DEFAULT current_user,
+    OUT cancelled integer, OUT in_flight integer
+)
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
@@ -40,9 +45,18 @@ BEGIN
          WHERE m.id = p_id
            AND NOT EXISTS (SELECT FROM outbox.leases l
                             WHERE l.topic = m.topic AND l.lane_endpoint = m.endpoint AND p_id = ANY (l.ids))
-        RETURNING 1
+        RETURNING m.*
+    ), told AS (
+        INSERT INTO outbox.attempts (started_at, duration, id, seq, generation, attempt, topic, endpoint, key, outcome,
+            settlement, reason, relay)
+        SELECT clock_timestamp(), interval '0', g.id, g.seq, g.generation, 0, g.topic, coalesce(nullif(g.endpoint, ''), g.sent_to, ''),
+               g.key, 'cancelled', 'cancelled', p_why, p_by
+          FROM gone g
     )
     SELECT count(*) INTO cancelled FROM gone;
+    IF cancelled > 0 THEN
+        PERFORM pg_catalog.pg_notify('outbox_bell', '');
+    END IF;
 END
 $$;
 COMMENT ON FUNCTION outbox.cancel IS 'Public. Takes a pending message back: SELECT * FROM outbox.cancel(id).';

@@ -84,10 +84,10 @@ BEGIN
                AND (SELECT true FROM outbox.messages o WHERE o.id = m.id AND o.endpoint > '' ORDER BY o.endpoint LIMIT 1) IS NULL
             RETURNING m.*, coalesce(m.sent_to = ANY (p_known), false) AS moves
         ), made AS (
-            INSERT INTO outbox.messages (id, endpoint, seq, created_at, due_at, expires_at, attempts, lost, throttled,
+            INSERT INTO outbox.messages (id, endpoint, seq, created_at, due_at, expires_at, replayed_at, attempts, lost, throttled,
                 generation, topic, key, type, content_type, headers, payload, body, last_error, sent_to)
             OVERRIDING SYSTEM VALUE
-            SELECT t.id, e.endpoint, t.seq, t.created_at, t.due_at, t.expires_at,
+            SELECT t.id, e.endpoint, t.seq, t.created_at, t.due_at, t.expires_at, t.replayed_at,
                    CASE WHEN t.moves THEN t.attempts ELSE 0 END, CASE WHEN t.moves THEN t.lost ELSE 0 END,
                    CASE WHEN t.moves THEN t.throttled ELSE 0 END,
                    t.generation, t.topic, t.key, t.type, t.content_type, t.headers, t.payload, t.body,

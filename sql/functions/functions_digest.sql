@@ -13,7 +13,8 @@ SELECT md5(string_agg(concat_ws(' ', p.proname, pg_get_function_identity_argumen
   JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
  WHERE n.nspname = 'outbox'
    AND p.proname = ANY (ARRAY[
-       'arm', 'bury', 'cancel', 'claim', 'deregister', 'doorbell', 'expand', 'expire', 'functions_digest', 'hang_up',
-       'highest_seq', 'maintain_partitions', 'pause', 'pick_in_order', 'pick_unordered', 'reap', 'recover',
-       'register', 'report', 'resume', 'ring', 'settle', 'system_identifier', 'take_tokens'])
+       'abort_job', 'arm', 'bury', 'cancel', 'claim', 'deregister', 'discard', 'doorbell', 'expand', 'expire', 'fits',
+       'forget', 'functions_digest', 'hang_up', 'highest_seq', 'history', 'list', 'maintain_partitions', 'matching',
+       'pause', 'pick_in_order', 'pick_unordered', 'reap', 'recover', 'register', 'release_key', 'replay', 'report',
+       'resume', 'revive', 'ring', 'run_job', 'settle', 'show', 'start_job', 'system_identifier', 'take_tokens', 'why'])
 $$;

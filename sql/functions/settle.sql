@@ -126,7 +126,8 @@ BEGIN
                        SET attempts = m.attempts + (v.settlement = 'retry')::integer,
                            throttled = m.throttled + (v.settlement = 'put_off')::integer,
                            due_at = v_now + make_interval(secs => v.delay),
-                           last_error = v.error,
+                           -- And the first line of what was answered: it mostly says why.
+                           last_error = nullif(concat_ws(': ', v.error, nullif(left(split_part(v.response, chr(10), 1), 200), '')), ''),
                            -- A row that fan-out made has a key of its own already.
                            sent_to = CASE WHEN p_lane = '' THEN v.destination ELSE m.sent_to END
                       FROM unnest(v_ways, p_id, p_seq, p_generation, p_settlement, p_delay, p_endpoint, p_attempt, p_outcome,
@@ -139,7 +140,9 @@ BEGIN
                               v.ago
                 ), buried AS MATERIALIZED (
                     SELECT b.*
-                      FROM outbox.bury(p_lane, v_dead, p_id, p_endpoint, p_reason, p_status, p_error,
+                      FROM outbox.bury(p_lane, v_dead, p_id, p_endpoint, p_reason, p_status,
+                                       ARRAY(SELECT nullif(concat_ws(': ', e.error, nullif(left(split_part(e.response, chr(10), 1), 200), '')), '')
+                                               FROM unnest(p_error, p_response) WITH ORDINALITY AS e (error, response, n) ORDER BY e.n),
                                        ARRAY(SELECT (o.outcome IS NOT NULL)::integer
                                                FROM unnest(p_outcome) WITH ORDINALITY AS o (outcome, n) ORDER BY o.n),
                                        NULL, p_hold, v_now) b

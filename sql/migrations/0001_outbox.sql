@@ -23,6 +23,7 @@ CREATE TABLE outbox.messages (
     created_at   timestamptz NOT NULL DEFAULT now(),
     due_at       timestamptz,
     expires_at   timestamptz,
+    replayed_at  timestamptz,
     attempts     integer     NOT NULL DEFAULT 0,
     lost         integer     NOT NULL DEFAULT 0,
     throttled    integer     NOT NULL DEFAULT 0,
@@ -90,6 +91,7 @@ COMMENT ON COLUMN outbox.messages.headers      IS 'Public. Extra request headers
 COMMENT ON COLUMN outbox.messages.due_at       IS 'Public. Not before; NULL = now. The relay moves it after a failure.';
 COMMENT ON COLUMN outbox.messages.expires_at   IS 'Public. Given up after this, with reason expired.';
 COMMENT ON COLUMN outbox.messages.created_at   IS 'Public. When it was inserted.';
+COMMENT ON COLUMN outbox.messages.replayed_at  IS 'Private. When it was replayed last: its age counts from then.';
 COMMENT ON COLUMN outbox.messages.seq          IS 'Public, read only. Order of insertion.';
 COMMENT ON COLUMN outbox.messages.endpoint     IS 'Private. Empty, or the endpoint that fan-out made this row for.';
 COMMENT ON COLUMN outbox.messages.sent_to      IS 'Private. The endpoint that it was tried at from the lane of its topic, under its id as the key: fan-out does not change either.';
@@ -106,9 +108,13 @@ CREATE TABLE outbox.lanes (
     topic      text NOT NULL,
     endpoint   text NOT NULL DEFAULT '',
     created_at timestamptz NOT NULL DEFAULT now(),
+    leads_to   text[] NOT NULL DEFAULT '{}',
+    in_order   boolean NOT NULL DEFAULT false,
     PRIMARY KEY (topic, endpoint)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE outbox.lanes IS 'Private. One row for each (topic, endpoint) of messages: its lock makes claims of the lane exclusive.';
+COMMENT ON COLUMN outbox.lanes.leads_to IS 'For people. The endpoints that its messages go to, as the relay says that looked last.';
+COMMENT ON COLUMN outbox.lanes.in_order IS 'For people. Whether its keys keep their order.';
 
 CREATE TABLE outbox.endpoints (
     endpoint     text PRIMARY KEY,
@@ -224,9 +230,15 @@ CREATE TABLE outbox.attempts (
     response   text
 ) PARTITION BY RANGE (started_at);
 CREATE INDEX attempts_id ON outbox.attempts (id, started_at);
-COMMENT ON TABLE  outbox.attempts            IS 'Public, read only. One row for each attempt, and for each death without one, in daily partitions.';
-COMMENT ON COLUMN outbox.attempts.outcome    IS 'What the other side did, as a class: success, redirect, unavailable, misconfigured, rejected, gone, proxy, dns, connect, connect_timeout, tls, reset, protocol, timeout, unsendable, aborted, exhausted, panicked; lost = its relay died; expired = none was made, its time was over.';
-COMMENT ON COLUMN outbox.attempts.settlement IS 'What followed: delivered, retry, put_off (a retry that uses no attempt), dead.';
+CREATE INDEX attempts_started_at ON outbox.attempts (started_at);
+-- What failed is searched for, and is little: a success does not pay for this.
+CREATE INDEX attempts_failures ON outbox.attempts (started_at, endpoint) WHERE settlement <> 'delivered';
+CREATE INDEX attempts_key ON outbox.attempts (key, started_at) WHERE key IS NOT NULL;
+COMMENT ON TABLE  outbox.attempts            IS 'Public, read only. One row for each attempt, for each death without one, and for what operators did to a message, in daily partitions.';
+COMMENT ON COLUMN outbox.attempts.outcome    IS 'What the other side did, as a class: success, redirect, unavailable, misconfigured, rejected, gone, proxy, dns, connect, connect_timeout, tls, reset, protocol, timeout, unsendable, aborted, exhausted, panicked; lost = its relay died; expired = none was made, its time was over; replayed, discarded, cancelled, key_released = an operator did that.';
+COMMENT ON COLUMN outbox.attempts.settlement IS 'What followed: delivered, retry, put_off (a retry that uses no attempt), dead; or what an operator did.';
+COMMENT ON COLUMN outbox.attempts.reason     IS 'Of a death: see dead_letters. Or why an operator did it.';
+COMMENT ON COLUMN outbox.attempts.relay      IS 'The name of the relay, or of the operator.';
 COMMENT ON COLUMN outbox.attempts.response   IS 'The beginning of the answer''s body; bytes that are no text are replaced.';
 
 CREATE TABLE outbox.delivered (
@@ -250,6 +262,7 @@ CREATE TABLE outbox.delivered (
     sent_to      text
 ) PARTITION BY RANGE (delivered_at);
 CREATE INDEX delivered_id ON outbox.delivered (id);
+CREATE INDEX delivered_delivered_at ON outbox.delivered (delivered_at);
 COMMENT ON TABLE outbox.delivered IS 'Public, read only. Delivered messages, kept for replay, in daily partitions.';
 
 CREATE TABLE outbox.dead_letters (
@@ -278,9 +291,48 @@ CREATE TABLE outbox.dead_letters (
     sent_to       text,
     PRIMARY KEY (id, lane_endpoint)
 );
-CREATE INDEX dead_letters_died_at ON outbox.dead_letters (died_at);
+CREATE INDEX dead_letters_died_at ON outbox.dead_letters (died_at, seq, id, lane_endpoint);
 COMMENT ON TABLE  outbox.dead_letters        IS 'Public, read only. Messages given up on, kept until they are replayed or discarded.';
 COMMENT ON COLUMN outbox.dead_letters.reason IS 'rejected, attempts, max_age, expired or lost.';
+
+-- === what operators have running ===
+
+CREATE TABLE outbox.jobs (
+    job         bigint NOT NULL GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    finished_at timestamptz,
+    -- what it is for
+    since       timestamptz NOT NULL,
+    until       timestamptz NOT NULL,
+    verb        text NOT NULL CHECK (verb IN ('replay', 'discard')),
+    source      text NOT NULL CHECK (source IN ('dead', 'delivered')),
+    topic       text,
+    endpoint    text,
+    key         text,
+    reason      text,
+    status      integer,
+    error       text,
+    new_key     boolean NOT NULL,
+    rate        double precision CHECK (rate > 0),
+    -- how far it is
+    state       text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done', 'aborted')),
+    done        bigint NOT NULL DEFAULT 0,
+    pending     bigint NOT NULL DEFAULT 0,
+    moved_at    timestamptz NOT NULL DEFAULT now(),
+    next_at     timestamptz NOT NULL DEFAULT now(),
+    cursor_at   timestamptz NOT NULL,
+    cursor_seq  bigint NOT NULL DEFAULT 0,
+    cursor_id   uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
+    cursor_lane text NOT NULL DEFAULT '',
+    -- who, and why
+    started_by  text NOT NULL,
+    why         text
+) WITH (fillfactor = 50);
+COMMENT ON TABLE  outbox.jobs           IS 'Public, read only. Replays and discards of many messages: what they are for, and how far they are.';
+COMMENT ON COLUMN outbox.jobs.done      IS 'Messages that were replayed or discarded.';
+COMMENT ON COLUMN outbox.jobs.pending   IS 'Messages that were not replayed, because they are pending already.';
+COMMENT ON COLUMN outbox.jobs.next_at   IS 'Its rate lets it go on then.';
+COMMENT ON COLUMN outbox.jobs.cursor_at IS 'It has gone over all that died or was delivered before.';
 
 -- === whose database this is ===
 

@@ -1,8 +1,9 @@
 //! The commands that answer and end.
 
-use std::time::Duration;
-
-use super::Failure;
+use super::{
+    Failure,
+    text::{age, cut, show},
+};
 use crate::{
     config::Config,
     delivery::{Client, Endpoint},
@@ -356,111 +357,5 @@ fn print_status(status: &Status) {
                 age(dead.newest_seconds)
             );
         }
-    }
-}
-
-pub(super) async fn pause(store: &Store, endpoint: &str, reason: &str) -> Result<(), Failure> {
-    match store.pause(endpoint, reason, "operator").await? {
-        Some(true) => say!("{endpoint}: paused"),
-        Some(false) => say!("{endpoint}: was paused already"),
-        None => return Err(unknown(store, endpoint).await?),
-    }
-    Ok(())
-}
-
-pub(super) async fn resume(store: &Store, endpoint: &str) -> Result<(), Failure> {
-    match store.resume(endpoint).await? {
-        Some(true) => say!("{endpoint}: goes on"),
-        Some(false) => say!("{endpoint}: was not paused"),
-        None => return Err(unknown(store, endpoint).await?),
-    }
-    Ok(())
-}
-
-pub(super) async fn cancel(store: &Store, id: uuid::Uuid) -> Result<(), Failure> {
-    match store.cancel(id).await? {
-        (0, 0) => Err(Failure::Other(format!(
-            "no message {id} is pending: it is delivered, dead, or was never there"
-        ))),
-        (cancelled, 0) => {
-            say!("{id}: cancelled ({cancelled})");
-            Ok(())
-        }
-        (cancelled, in_flight) => Err(Failure::Other(format!(
-            "{id}: {in_flight} on its way, which can't be taken back ({cancelled} cancelled)"
-        ))),
-    }
-}
-
-async fn unknown(store: &Store, endpoint: &str) -> Result<Failure, Failure> {
-    let known: Vec<String> = store
-        .status()
-        .await?
-        .endpoints
-        .into_iter()
-        .map(|known| known.endpoint)
-        .collect();
-    let known = if known.is_empty() {
-        "none".into()
-    } else {
-        known.join(", ")
-    };
-    Ok(Failure::Other(format!(
-        "there is no endpoint {endpoint:?}; those that a relay ever had: {known}"
-    )))
-}
-
-/// A duration for people: its two largest units.
-fn show(duration: Duration) -> String {
-    let millis = duration.as_millis();
-    if millis < 1000 {
-        return format!("{millis}ms");
-    }
-    let mut left = duration.as_secs();
-    let mut parts = Vec::new();
-    for (unit, length) in [("d", 86400), ("h", 3600), ("m", 60), ("s", 1)] {
-        if left >= length {
-            parts.push(format!("{}{unit}", left / length));
-            left %= length;
-        }
-    }
-    parts.truncate(2);
-    parts.join("")
-}
-
-fn age(seconds: f64) -> String {
-    show(Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(Duration::MAX))
-}
-
-/// Cuts on a character boundary.
-fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    text.chars().take(width - 1).chain(['…']).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_read_well() {
-        for (millis, want) in [
-            (0, "0ms"),
-            (250, "250ms"),
-            (1000, "1s"),
-            (61_000, "1m1s"),
-            (3_600_000, "1h"),
-            (90_061_000, "1d1h"),
-        ] {
-            assert_eq!(show(Duration::from_millis(millis)), want);
-        }
-    }
-
-    #[test]
-    fn long_names_are_cut_on_a_character() {
-        assert_eq!(cut("äöü", 3), "äöü");
-        assert_eq!(cut("äöüß", 3), "äö…");
     }
 }

@@ -1,14 +1,13 @@
-//! What holds for an endpoint over all relays: pauses, waits, the rate, the breaker; and the taking back of a message.
+//! What holds for an endpoint over all relays: pauses, waits, the rate, the breaker.
 //!
 //! Each is a short transaction of its own on the endpoint's row, never part of a settle.
 
 use std::time::Duration;
 
 use tokio_postgres::types::Type;
-use uuid::Uuid;
 
 use super::{
-    BreakerState, Error, Parameter, Store, sql,
+    BreakerState, Error, Mandate, Parameter, Store, sql,
     types::{self},
 };
 use crate::limit::{Breaker, Counts, Rate};
@@ -76,26 +75,15 @@ impl Store {
         ))
     }
 
-    /// Takes a pending message back. Returns how many of its rows were removed, and how many are on their way.
-    pub async fn cancel(&self, id: Uuid) -> Result<(i32, i32), Error> {
-        let row = self.one(sql::CANCEL, &[(&id, Type::UUID)]).await?;
-        Ok((row.get("cancelled"), row.get("in_flight")))
-    }
-
     /// Stops deliveries to an endpoint, for all relays. Returns whether it was running; `None`: there is no such endpoint.
-    pub async fn pause(
-        &self,
-        endpoint: &str,
-        reason: &str,
-        by: &str,
-    ) -> Result<Option<bool>, Error> {
+    pub async fn pause(&self, endpoint: &str, mandate: Mandate<'_>) -> Result<Option<bool>, Error> {
         let row = self
             .one(
                 sql::PAUSE,
                 &[
                     (&endpoint, Type::TEXT),
-                    (&reason, Type::TEXT),
-                    (&by, Type::TEXT),
+                    (&mandate.why, Type::TEXT),
+                    (&mandate.by, Type::TEXT),
                 ],
             )
             .await?;

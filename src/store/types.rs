@@ -17,6 +17,17 @@ use uuid::Uuid;
 use super::Error;
 use crate::message::{Delivery, Lane, Lease, Outcome, Settlement};
 
+/// A lane, and where it leads, for those who ask why something is not delivered.
+#[derive(Clone, Debug)]
+pub struct Way {
+    /// Which one.
+    pub lane: Lane,
+    /// The endpoints that its messages go to.
+    pub leads_to: Vec<String>,
+    /// Whether its keys keep their order.
+    pub in_order: bool,
+}
+
 /// Under what a relay acts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Registration {
@@ -359,6 +370,7 @@ fn delivery(row: &Row, lease: &Lease) -> Result<Delivery, Error> {
     };
     let now: SystemTime = row.get("now");
     let created_at: SystemTime = row.get("created_at");
+    let since: SystemTime = row.get("since");
     let expires_at: Option<SystemTime> = row.get("expires_at");
     let count = |column| u32::try_from(row.get::<_, i32>(column)).unwrap_or(0);
     Ok(Delivery {
@@ -381,7 +393,7 @@ fn delivery(row: &Row, lease: &Lease) -> Result<Delivery, Error> {
         generation: row.get("generation"),
         sent_to: row.get("sent_to"),
         created_at: rfc3339(created_at),
-        age: now.duration_since(created_at).unwrap_or_default(),
+        age: now.duration_since(since).unwrap_or_default(),
         expires_in: expires_at.map(|at| at.duration_since(now).unwrap_or_default()),
     })
 }

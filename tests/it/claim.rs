@@ -16,7 +16,10 @@ use outbox_relay::{
 use tokio::{task::JoinSet, time::timeout};
 use uuid::Uuid;
 
-use crate::outbox::{LANE, Outbox, take};
+use crate::{
+    outbox::{LANE, Outbox, take},
+    support::rows::mandate,
+};
 
 mod floors;
 mod hot_key;
@@ -73,17 +76,25 @@ async fn a_paused_endpoint_is_not_claimed_for() {
     assert_eq!(
         outbox
             .store
-            .pause("mistyped", "moving", "me")
+            .pause("mistyped", mandate("moving", "me"))
             .await
             .unwrap(),
         None
     );
     assert_eq!(
-        outbox.store.pause("e", "moving", "me").await.unwrap(),
+        outbox
+            .store
+            .pause("e", mandate("moving", "me"))
+            .await
+            .unwrap(),
         Some(true)
     );
     assert_eq!(
-        outbox.store.pause("e", "again", "me").await.unwrap(),
+        outbox
+            .store
+            .pause("e", mandate("again", "me"))
+            .await
+            .unwrap(),
         Some(false)
     );
     assert_eq!(outbox.claim(&me, &take(1)).await.state, ClaimState::Paused);

@@ -66,7 +66,7 @@ async fn success_is_0() {
         &["status"],
         &["status", "--config", &config],
         &["run", "--config", &config, "--until-empty"],
-        &["pause", "shop", "--reason", "a test"],
+        &["pause", "shop", "--why", "a test"],
         &["resume", "shop"],
         &["--version"],
         &["--help"],
@@ -307,7 +307,7 @@ async fn status_shows_relays_backlog_pauses_and_dead_letters() {
     exits(
         0,
         &database.url,
-        &["pause", "shop", "--reason", "moving house"],
+        &["pause", "shop", "--why", "moving house"],
     )
     .await;
 

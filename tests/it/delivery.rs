@@ -220,7 +220,7 @@ async fn a_refusal_is_a_dead_letter_with_reason_status_and_what_was_answered() {
     assert_eq!(scene.dead().await, ("rejected".into(), Some(422), 1));
     let kept = format!(
         "dead_letters where id = '{id}' and payload::text = '{{\"a\":  1}}' and key = 'k' and type = 'T' \
-         and headers = '{{\"x\": \"y\"}}' and endpoint = 'shop' and last_error = 'HTTP 422 Unprocessable Entity'"
+         and headers = '{{\"x\": \"y\"}}' and endpoint = 'shop' and last_error = 'HTTP 422 Unprocessable Entity: no such customer'"
     );
     assert_eq!(count(&scene.client, &kept).await, 1);
     let told = "attempts where response = 'no such customer' and outcome = 'rejected' and settlement = 'dead' and reason = 'rejected'";

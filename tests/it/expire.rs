@@ -23,7 +23,7 @@ use crate::{
     support::{
         eventually,
         relay::{routes, start},
-        rows::{SOON, all_settled, assert_nothing_left, count, insert, insert_one, one},
+        rows::{SOON, all_settled, assert_nothing_left, count, insert, insert_one, mandate, one},
         scene::Scene,
     },
 };
@@ -43,7 +43,10 @@ async fn what_expires_while_its_endpoint_is_paused_is_dead_and_the_rest_is_kept(
     let scene = Scene::new(|_| Reply::status(200)).await;
     let store = scene.database.store();
     store.add_endpoints(&["shop"]).await.unwrap();
-    store.pause("shop", "a test", "nobody").await.unwrap();
+    store
+        .pause("shop", mandate("a test", "nobody"))
+        .await
+        .unwrap();
     let relay = scene.start();
     insert(&scene.client, "t", 3).await;
     insert_one(&scene.client, "expires_at", "now() + interval '1 hour'").await;
@@ -99,7 +102,10 @@ async fn many_that_expired_are_given_up_once_though_one_can_not_be() {
     let scene = Scene::new(|_| Reply::status(200)).await;
     let store = scene.database.store();
     store.add_endpoints(&["shop"]).await.unwrap();
-    store.pause("shop", "a test", "nobody").await.unwrap();
+    store
+        .pause("shop", mandate("a test", "nobody"))
+        .await
+        .unwrap();
     let rows = "insert into outbox.messages (topic, type, expires_at)
                 select 't' || n % 20, case when n = 77 then 'bad' end, now() from generate_series(1, 1000) n;
                 create function trap() returns trigger language plpgsql as $$ begin raise exception 'not here'; end $$;
@@ -136,7 +142,10 @@ async fn the_key_of_an_expired_head_is_held_or_goes_on_as_its_route_says() {
         relay.routes = Routes::new(list);
         let store = scene.database.store();
         store.add_endpoints(&["shop"]).await.unwrap();
-        store.pause("shop", "a test", "nobody").await.unwrap();
+        store
+            .pause("shop", mandate("a test", "nobody"))
+            .await
+            .unwrap();
         insert_one(&scene.client, "key, expires_at", "'k', now()").await;
         insert_one(&scene.client, "key", "'k'").await;
         insert_one(&scene.client, "key", "'other'").await;

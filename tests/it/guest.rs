@@ -8,7 +8,7 @@ use crate::support::{
     binary::Directory,
     database, eventually,
     relay::{endpoint, relay, routes, start},
-    rows::{SOON, all_settled, count, insert, one, transactions},
+    rows::{SOON, all_settled, count, insert, mandate, one, transactions},
     scene::Scene,
 };
 
@@ -72,7 +72,10 @@ async fn a_relay_with_nothing_to_do_asks_a_few_times_a_second_whatever_is_pendin
     scene.client.batch_execute(lanes).await.unwrap();
     let store = scene.database.store();
     store.add_endpoints(&["closed"]).await.unwrap();
-    store.pause("closed", "a test", "me").await.unwrap();
+    store
+        .pause("closed", mandate("a test", "me"))
+        .await
+        .unwrap();
     let mut quiet = relay(
         &scene.database.url,
         endpoint("shop", &scene.receiver.url("/")),

@@ -12,6 +12,7 @@ use outbox_relay::{
     limit::{Breaker, Limits, Rate},
     relay::Relay,
     retry,
+    store::Mandate,
 };
 use tokio::time::Instant;
 use tokio_postgres::Client;
@@ -416,9 +417,12 @@ async fn a_pending_message_can_be_cancelled_and_one_on_its_way_can_not() {
         .await
         .unwrap()
         .get(0);
-    assert_eq!(store.cancel(sent).await.unwrap(), (0, 1));
-    assert_eq!(store.cancel(id).await.unwrap(), (1, 0));
-    assert_eq!(store.cancel(id).await.unwrap(), (0, 0));
+    assert_eq!(
+        store.cancel(sent, Mandate::default()).await.unwrap(),
+        (0, 1)
+    );
+    assert_eq!(store.cancel(id, Mandate::default()).await.unwrap(), (1, 0));
+    assert_eq!(store.cancel(id, Mandate::default()).await.unwrap(), (0, 0));
     running.stop().await;
     assert_eq!(scene.count("outbox.messages").await, 0);
     assert_eq!(scene.count("outbox.delivered").await, 1);

@@ -6,7 +6,7 @@ use outbox_relay::lab::receiver::{Options, Receiver, Reply};
 use crate::support::{
     database,
     relay::{endpoint, relay, routes, start, until_empty},
-    rows::{SOON, all_settled, assert_nothing_left, count, insert, one},
+    rows::{SOON, all_settled, assert_nothing_left, count, insert, mandate, one},
 };
 
 /// The values of `n` in the payloads that came, in order.
@@ -111,7 +111,7 @@ async fn until_empty_delivers_what_is_due_and_leaves_what_is_not() {
     database.store().add_endpoints(&["closed"]).await.unwrap();
     database
         .store()
-        .pause("closed", "a test", "me")
+        .pause("closed", mandate("a test", "me"))
         .await
         .unwrap();
     for topic in ["order.a", "order.b"] {

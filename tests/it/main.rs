@@ -46,4 +46,5 @@ mod smoke;
 mod statements;
 mod support;
 mod tls;
+mod verbs;
 mod verifiers;

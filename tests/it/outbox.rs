@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_postgres::{Client, types::ToSql};
 use uuid::Uuid;
 
-use crate::support::{Database, database, eventually};
+use crate::support::{Database, database, eventually, rows::way};
 
 /// The lane that everything is about.
 pub(crate) static LANE: LazyLock<Lane> = LazyLock::new(|| Lane {
@@ -94,7 +94,7 @@ impl Outbox {
         let database = database().await;
         let store = database.store();
         store.add_endpoints(&[ENDPOINT]).await.unwrap();
-        store.add_lanes(std::slice::from_ref(&LANE)).await.unwrap();
+        store.add_lanes(&[way(&LANE)]).await.unwrap();
         Outbox {
             store,
             client: database.connect().await,

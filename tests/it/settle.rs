@@ -60,7 +60,7 @@ async fn a_retry_is_due_after_its_delay_and_counts() {
     outbox
         .settle_all(&me, &lease, Settlement::Retry(HOUR))
         .await;
-    let moved = "outbox.messages where attempts = 1 and lost = 0 and last_error = '503'
+    let moved = "outbox.messages where attempts = 1 and lost = 0 and last_error = '503: said the receiver'
          and due_at between clock_timestamp() + interval '59 min' and clock_timestamp() + interval '1 hour'";
     assert_eq!(outbox.count(moved).await, 1);
     assert_eq!(outbox.count("outbox.leases").await, 0);

@@ -3,6 +3,7 @@
 //!
 //! The plans are those that really ran, inside of functions too: `auto_explain` sends them as notices.
 
+mod people;
 mod pinned;
 
 use std::{
@@ -352,7 +353,8 @@ async fn expand(session: &Session, relay: Uuid, epoch: Uuid, floors: &Row) {
     let (ready, waiting, seq, lease): (i64, Option<std::time::SystemTime>, i64, i64) =
         (floors.get(0), floors.get(1), floors.get(2), floors.get(3));
     let (to, known) = (vec!["e", "f"], vec!["e", "f", "g"]);
-    session.run("add_lanes", &[&vec!["t"], &vec![""]]).await;
+    let ways: [&(dyn ToSql + Sync); 4] = [&vec!["t"], &vec![""], &vec!["[\"e\"]"], &vec![false]];
+    session.run("add_lanes", &ways).await;
     session
         .client
         .batch_execute("savepoint before")
@@ -452,7 +454,8 @@ fn inspect(node: &Value, faults: &mut Vec<String>) {
     if kind == "Merge Join" || kind.starts_with("Bitmap") {
         faults.push(format!("{kind} {relation}"));
     }
-    if LARGE.contains(&relation) && kind.ends_with("Scan") {
+    let partition = relation.starts_with("attempts_") || relation.starts_with("delivered_");
+    if (partition || LARGE.contains(&relation)) && kind.ends_with("Scan") {
         if kind == "Seq Scan" {
             faults.push(format!("{kind} on {relation}"));
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use tokio::time::Instant;
 
 use super::Session;
-use crate::{message::Lane, relay::lanes::next_discovery};
+use crate::{message::Lane, relay::lanes::next_discovery, route::Order, store::Way};
 
 /// So many lanes without a route are told of by name.
 const SHOWN: usize = 1000;
@@ -59,13 +59,23 @@ impl Session<'_> {
         });
         let fresh = self.lanes.found(routed, rung, now);
         if !fresh.is_empty()
-            && let Err(error) = self.stage.store.add_lanes(&fresh).await
+            && let Err(error) = self.stage.store.add_lanes(&self.ways(&fresh)).await
         {
             // Claims would find no lane to lock and say busy: the next skip scan finds them afresh.
             self.lanes.forget(&fresh);
             return self.failed("add_lanes", &error);
         }
         self.succeeded();
+    }
+
+    /// Where lanes lead, as this relay would have it.
+    fn ways(&self, lanes: &[Lane]) -> Vec<Way> {
+        let way = |lane: &Lane| Way {
+            lane: lane.clone(),
+            leads_to: self.destinations.names(lane),
+            in_order: self.destinations.order(lane) != Order::None,
+        };
+        lanes.iter().map(way).collect()
     }
 
     /// Tells the database what this relay can't deliver, for `status`.

@@ -8,7 +8,7 @@ use super::Session;
 use crate::{
     message::Settlement,
     relay::crash::{self, Point},
-    store::{Error, Registration, Settle, SettleReport, Store},
+    store::{Error, Mandate, Registration, Settle, SettleReport, Store},
 };
 
 /// So many in one statement: its cost grows faster than its batch, and after an outage everything is finished at once.
@@ -180,8 +180,12 @@ impl Session<'_> {
     /// The receiver answered that it wants no more (410), or what the configuration takes for that.
     async fn pause(&mut self, endpoint: &str, answer: &str) {
         let by = format!("relay {}", self.plan.config.name);
-        let reason = format!("answered {answer}");
-        match self.stage.store.pause(endpoint, &reason, &by).await {
+        let why = format!("answered {answer}");
+        let mandate = Mandate {
+            by: Some(&by),
+            why: Some(&why),
+        };
+        match self.stage.store.pause(endpoint, mandate).await {
             Ok(Some(true)) => tracing::error!(
                 endpoint,
                 answer,

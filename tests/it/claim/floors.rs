@@ -12,7 +12,10 @@ use outbox_relay::{
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use uuid::Uuid;
 
-use crate::outbox::{LANE, Outbox, take, verdict};
+use crate::{
+    outbox::{LANE, Outbox, take, verdict},
+    support::rows::way,
+};
 
 #[tokio::test]
 async fn a_row_that_commits_late_is_found_by_a_sweep() {
@@ -99,11 +102,7 @@ impl<'a> World<'a> {
             topic: format!("{seed}.{in_order}"),
             ..LANE.clone()
         };
-        outbox
-            .store
-            .add_lanes(std::slice::from_ref(&lane))
-            .await
-            .unwrap();
+        outbox.store.add_lanes(&[way(&lane)]).await.unwrap();
         let (rows, keys) = (rng.random_range(1..120), rng.random_range(1..12));
         let suspicious = if seed.is_multiple_of(2) { 0.0 } else { 0.1 };
         outbox

@@ -8,7 +8,10 @@ use outbox_relay::{
 };
 
 use super::{SqlState, config, store};
-use crate::outbox::{LANE, Outbox, take, verdict};
+use crate::{
+    outbox::{LANE, Outbox, take, verdict},
+    support::rows::{mandate, way},
+};
 
 /// Expects each statement to be refused for want of a right.
 async fn refused(outbox: &Outbox, role: &str, statements: &[&str]) {
@@ -126,7 +129,7 @@ async fn the_relay_can_run_all_that_it_runs() {
     let store = store_as(&outbox, "outbox_relay");
     store.check().await.unwrap();
     store.add_endpoints(&["e", "f"]).await.unwrap();
-    store.add_lanes(std::slice::from_ref(&LANE)).await.unwrap();
+    store.add_lanes(&[way(&LANE)]).await.unwrap();
     let mut me = store
         .register("a relay", "digest", Duration::from_secs(15))
         .await
@@ -175,7 +178,10 @@ async fn the_relay_can_run_all_that_it_runs() {
     assert!(store.reap(me.relay, 1, 0).await.unwrap().dead > 0);
     assert_eq!(store.recover(other.relay, &[]).await.unwrap(), Some(1));
     store.deregister(other.relay).await.unwrap();
-    assert_eq!(store.pause("e", "why", "me").await.unwrap(), Some(true));
+    assert_eq!(
+        store.pause("e", mandate("why", "me")).await.unwrap(),
+        Some(true)
+    );
     assert_eq!(store.resume("e").await.unwrap(), Some(true));
     store.status().await.unwrap();
     let day = Duration::from_secs(24 * 60 * 60);

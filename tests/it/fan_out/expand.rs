@@ -4,12 +4,15 @@ use std::time::Duration;
 
 use outbox_relay::{
     message::Settlement,
-    store::{ClaimState, Expand, Expanded, Floors, Registration},
+    store::{ClaimState, Expand, Expanded, Floors, Mandate, Registration},
 };
 
 use tokio::task::JoinSet;
 
-use crate::outbox::{LANE, Outbox, take, verdict};
+use crate::{
+    outbox::{LANE, Outbox, take, verdict},
+    support::rows::way,
+};
 
 /// All that can be expanded, from the bottom, to `a` and `b`; `x` is known too.
 fn all() -> Expand<'static> {
@@ -263,11 +266,7 @@ async fn who_must_not_claim_must_not_expand() {
         .unwrap();
     assert_eq!(state(&me).await, ClaimState::Missing);
     assert_eq!(rows(&outbox).await, ["1 0 0"]);
-    outbox
-        .store
-        .add_lanes(std::slice::from_ref(&LANE))
-        .await
-        .unwrap();
+    outbox.store.add_lanes(&[way(&LANE)]).await.unwrap();
     assert_eq!(state(&me).await, ClaimState::Claimed);
 }
 
@@ -283,7 +282,7 @@ async fn cancel_takes_all_that_is_pending_though_fan_out_moves_it_meanwhile() {
         .unwrap();
     let mut cancel = JoinSet::new();
     let store = outbox.database.store();
-    cancel.spawn(async move { store.cancel(id).await.unwrap() });
+    cancel.spawn(async move { store.cancel(id, Mandate::default()).await.unwrap() });
     outbox.blocked("outbox.cancel").await;
     // As fan-out does it.
     moving
@@ -315,6 +314,9 @@ async fn cancel_takes_all_that_is_pending_though_fan_out_moves_it_meanwhile() {
             },
         )
         .await;
-    assert_eq!(outbox.store.cancel(id).await.unwrap(), (1, 1));
+    assert_eq!(
+        outbox.store.cancel(id, Mandate::default()).await.unwrap(),
+        (1, 1)
+    );
     assert_eq!(rows(&outbox).await, ["a 2 0 0"]);
 }

@@ -8,7 +8,10 @@ use outbox_relay::{
 };
 use uuid::Uuid;
 
-use crate::outbox::{ENDPOINT, LANE, Outbox, take_in_order, verdict};
+use crate::{
+    outbox::{ENDPOINT, LANE, Outbox, take_in_order, verdict},
+    support::rows::way,
+};
 
 /// The lane of fan-out to the same endpoint.
 static OTHER: LazyLock<Lane> = LazyLock::new(|| Lane {
@@ -19,11 +22,7 @@ static OTHER: LazyLock<Lane> = LazyLock::new(|| Lane {
 /// Both lanes, the second one holding `rows` of `(seq, key)`; those of the topic's own lane come as `own`.
 async fn outbox(own: &str, rows: &str) -> (Outbox, Registration) {
     let outbox = Outbox::new().await;
-    outbox
-        .store
-        .add_lanes(std::slice::from_ref(&OTHER))
-        .await
-        .unwrap();
+    outbox.store.add_lanes(&[way(&OTHER)]).await.unwrap();
     for (endpoint, rows) in [("", own), (ENDPOINT, rows)] {
         if !rows.is_empty() {
             outbox

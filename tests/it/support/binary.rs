@@ -115,13 +115,25 @@ impl Directory {
         self.start(prepared(command, database), config, name)
     }
 
+    /// Starts any other command.
+    pub(crate) fn command(&self, database: &str, arguments: &[&str], name: &str) -> Process {
+        let mut command = command(database);
+        command.args(arguments);
+        self.spawn(command, name)
+    }
+
     fn start(&self, mut command: Command, config: &Path, name: &str) -> Process {
-        let log = self.0.join(format!("{name}.log"));
-        let child = command
+        command
             .arg("run")
             .arg("--config")
             .arg(config)
-            .env("OUTBOX__RELAY__NAME", name)
+            .env("OUTBOX__RELAY__NAME", name);
+        self.spawn(command, name)
+    }
+
+    fn spawn(&self, mut command: Command, name: &str) -> Process {
+        let log = self.0.join(format!("{name}.log"));
+        let child = command
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(File::create(&log).unwrap())

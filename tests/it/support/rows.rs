@@ -1,6 +1,10 @@
 //! What tests ask the database for, and write into it.
 use std::time::Duration;
 
+use outbox_relay::{
+    message::Lane,
+    store::{Mandate, Way},
+};
 use tokio::time::sleep;
 use tokio_postgres::{Client, types::FromSqlOwned};
 use uuid::Uuid;
@@ -53,6 +57,23 @@ pub(crate) async fn one<T: FromSqlOwned>(client: &Client, query: &str) -> T {
     let row = client.query_one(query, &[]).await;
     row.unwrap_or_else(|error| panic!("{query}: {error:?}"))
         .get(0)
+}
+
+/// An operator's word.
+pub(crate) fn mandate<'a>(why: &'a str, by: &'a str) -> Mandate<'a> {
+    Mandate {
+        why: Some(why),
+        by: Some(by),
+    }
+}
+
+/// A lane that leads nobody knows where.
+pub(crate) fn way(lane: &Lane) -> Way {
+    Way {
+        lane: lane.clone(),
+        leads_to: Vec::new(),
+        in_order: false,
+    }
 }
 
 /// How many rows a table of the outbox has; `from` may go on with a condition.

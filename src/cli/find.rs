@@ -1,0 +1,480 @@
+//! What operators look for: lists, the history, one message, and why it is not delivered.
+
+use clap::ValueEnum;
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+use uuid::Uuid;
+
+use super::{Database, Failure, text};
+use crate::{
+    config,
+    store::{Filter, Line, Listed, Search, State, Store, Why},
+};
+
+/// Which messages are meant: all that is given must fit.
+#[derive(Debug, clap::Args)]
+pub(super) struct Which {
+    /// Their topic, whole or with a `*` at its end.
+    #[arg(long, value_name = "TOPIC")]
+    topic: Option<String>,
+    /// Their destination.
+    #[arg(long, value_name = "NAME")]
+    endpoint: Option<String>,
+    /// Their ordering key.
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// Why they died: `rejected`, `attempts`, `max_age`, `expired` or `lost`.
+    #[arg(long, value_name = "REASON")]
+    reason: Option<String>,
+    /// The HTTP status of the last answer.
+    #[arg(long, value_name = "CODE")]
+    status: Option<i32>,
+    /// A part of the last error, in upper or lower case.
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
+    /// Not before this time, or not longer ago (`2h`).
+    #[arg(long, value_name = "TIME", value_parser = when)]
+    since: Option<String>,
+    /// Before this time, or longer ago.
+    #[arg(long, value_name = "TIME", value_parser = when)]
+    until: Option<String>,
+}
+
+/// How much of a list.
+#[derive(Debug, clap::Args)]
+pub(super) struct Page {
+    /// So many at most.
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=10_000))]
+    limit: i32,
+    /// What the page before said of the next one.
+    #[arg(long, value_name = "PLACE", value_parser = place)]
+    after: Option<Value>,
+    /// As a JSON array; the place of its last element is where the next page begins.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct List {
+    /// Which ones.
+    #[arg(value_enum, default_value_t = Kind::Pending)]
+    state: Kind,
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    page: Page,
+    #[command(flatten)]
+    database: Database,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Kind {
+    /// Not delivered yet.
+    Pending,
+    /// Given up on.
+    Dead,
+    /// Delivered and kept for replay.
+    Delivered,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct History {
+    /// Of this message.
+    #[arg(value_name = "ID")]
+    id: Option<Uuid>,
+    /// Only what was not delivered.
+    #[arg(long)]
+    failures: bool,
+    /// Of this topic, whole or with a `*` at its end.
+    #[arg(long, value_name = "TOPIC")]
+    topic: Option<String>,
+    /// To this endpoint.
+    #[arg(long, value_name = "NAME")]
+    endpoint: Option<String>,
+    /// Of this ordering key.
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// With this outcome: success, unavailable, rejected, timeout, …
+    #[arg(long, value_name = "CLASS")]
+    outcome: Option<String>,
+    /// That led to this: `delivered`, `retry`, `put_off`, `dead`, or `replayed`, `discarded`, `cancelled`, `key_released`.
+    #[arg(long, value_name = "WORD")]
+    settlement: Option<String>,
+    /// With this HTTP status.
+    #[arg(long, value_name = "CODE")]
+    status: Option<i32>,
+    /// With this in its error, in upper or lower case.
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
+    /// By this relay.
+    #[arg(long, value_name = "NAME")]
+    relay: Option<String>,
+    /// That took longer than this.
+    #[arg(long, value_name = "DURATION", value_parser = seconds)]
+    slower: Option<f64>,
+    /// Not before this time, or not longer ago (`2h`).
+    #[arg(long, value_name = "TIME", value_parser = when)]
+    since: Option<String>,
+    /// Before this time, or longer ago.
+    #[arg(long, value_name = "TIME", value_parser = when)]
+    until: Option<String>,
+    #[command(flatten)]
+    page: Page,
+    #[command(flatten)]
+    database: Database,
+}
+
+pub(super) async fn list(args: List) -> Result<(), Failure> {
+    let store = args.database.open()?;
+    let state = match args.state {
+        Kind::Pending => State::Pending,
+        Kind::Dead => State::Dead,
+        Kind::Delivered => State::Delivered,
+    };
+    let page = &args.page;
+    let filter = args.which.filter();
+    let rows = store
+        .list(state, &filter, page.after.as_ref(), page.limit)
+        .await?;
+    if page.json {
+        say!("{}", text::json(&rows)?);
+        return Ok(());
+    }
+    say!("{:<36} {:<14} {:<16} TO", "ID", "AT (UTC)", "TOPIC");
+    for row in &rows {
+        say!("{}", text::line(&listed(row)));
+    }
+    page.next(rows.len(), rows.last().map(|row| &row.place));
+    Ok(())
+}
+
+fn listed(row: &Listed) -> String {
+    let to = match row.endpoint.as_str() {
+        "" => "-",
+        endpoint => endpoint,
+    };
+    let mut parts = vec![format!(
+        "{:<36} {:<14} {:<16} {to}",
+        row.id,
+        text::moment(&row.at),
+        text::cut(&row.topic, 16)
+    )];
+    parts.extend(row.reason.clone());
+    if row.attempts > 0 {
+        parts.push(format!("{} attempts", row.attempts));
+    }
+    parts.extend(
+        row.due_at
+            .as_deref()
+            .map(|due| format!("due {}", text::moment(due))),
+    );
+    parts.extend(row.error.clone());
+    parts.join("  ")
+}
+
+pub(super) async fn history(args: History) -> Result<(), Failure> {
+    let store = args.database.open()?;
+    let History {
+        id,
+        failures,
+        topic,
+        endpoint,
+        key,
+        outcome,
+        settlement,
+        status,
+        error,
+        relay,
+        slower,
+        since,
+        until,
+        page,
+        ..
+    } = args;
+    let search = Search {
+        id,
+        failures,
+        topic,
+        endpoint,
+        key,
+        outcome,
+        settlement,
+        status,
+        error,
+        relay,
+        slower,
+        since,
+        until,
+    };
+    let lines = store
+        .history(&search, page.after.as_ref(), page.limit)
+        .await?;
+    if page.json {
+        say!("{}", text::json(&lines)?);
+        return Ok(());
+    }
+    say!(
+        "{:<14} {:<36} {:>3} {:<12} TO",
+        "AT (UTC)",
+        "ID",
+        "TRY",
+        "OUTCOME"
+    );
+    for line in &lines {
+        say!("{}", text::line(&lined(line)));
+    }
+    page.next(lines.len(), lines.last().map(|line| &line.place));
+    Ok(())
+}
+
+fn lined(line: &Line) -> String {
+    let attempt = if line.attempt > 0 {
+        line.attempt.to_string()
+    } else {
+        "-".into()
+    };
+    let mut parts = vec![format!(
+        "{:<14} {:<36} {attempt:>3} {:<12} {}",
+        text::moment(&line.started_at),
+        line.id,
+        text::cut(&line.outcome, 12),
+        line.endpoint
+    )];
+    parts.push(told(line));
+    parts.join("  ")
+}
+
+/// What a line of the history says beside when, what and where.
+fn told(line: &Line) -> String {
+    let mut parts = Vec::new();
+    parts.extend(line.status.map(|status| status.to_string()));
+    if line.attempt > 0 {
+        parts.push(text::age(line.seconds));
+    } else {
+        parts.push(format!("by {}", line.relay));
+    }
+    if line.settlement != line.outcome {
+        parts.push(format!("→ {}", line.settlement));
+    }
+    parts.extend(line.reason.clone());
+    parts.extend(line.error.clone());
+    parts.join("  ")
+}
+
+pub(super) async fn why(store: &Store, id: Uuid, json: bool) -> Result<(), Failure> {
+    let why = store.why(id).await?;
+    if json {
+        say!("{}", text::json(&why)?);
+        return Ok(());
+    }
+    if why.is_empty() {
+        return Err(unknown(id));
+    }
+    print_why(&why);
+    Ok(())
+}
+
+fn print_why(why: &[Why]) {
+    for Why { endpoint, why, .. } in why {
+        match endpoint.as_str() {
+            "" => say!("{why}"),
+            endpoint => say!("{endpoint}: {why}"),
+        }
+    }
+}
+
+/// What `show` prints of a message's life, and how it is read.
+#[derive(Deserialize)]
+struct Life<'a> {
+    why: Vec<Why>,
+    #[serde(borrow)]
+    pending: Vec<Row<'a>>,
+    #[serde(borrow)]
+    dead: Vec<Row<'a>>,
+    #[serde(borrow)]
+    delivered: Vec<Row<'a>>,
+    attempts: Vec<Try>,
+}
+
+/// A row of one of the three tables.
+#[derive(Deserialize)]
+struct Row<'a> {
+    topic: String,
+    key: Option<String>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    content_type: Option<String>,
+    headers: Option<Value>,
+    size: i32,
+    seq: i64,
+    generation: i32,
+    created_at: String,
+    #[serde(borrow)]
+    payload: Option<&'a RawValue>,
+    body: Option<String>,
+}
+
+/// A row of the history.
+#[derive(Deserialize)]
+struct Try {
+    started_at: String,
+    attempt: i32,
+    endpoint: String,
+    outcome: String,
+    settlement: String,
+    status: Option<i32>,
+    reason: Option<String>,
+    error: Option<String>,
+    response: Option<String>,
+    relay: String,
+}
+
+pub(super) async fn show(store: &Store, id: Uuid, json: bool) -> Result<(), Failure> {
+    let Some(life) = store.show(id).await? else {
+        return Err(unknown(id));
+    };
+    if json {
+        say!("{}", life.get());
+        return Ok(());
+    }
+    let life: Life<'_> =
+        serde_json::from_str(life.get()).map_err(|error| Failure::Other(error.to_string()))?;
+    say!("message {id}");
+    print_why(&life.why);
+    let rows = [&life.pending, &life.dead, &life.delivered];
+    if let Some(row) = rows.into_iter().flatten().next() {
+        say!("\ntopic      {}", row.topic);
+        for (name, value) in [
+            ("key", &row.key),
+            ("type", &row.kind),
+            ("content", &row.content_type),
+        ] {
+            if let Some(value) = value {
+                say!("{name:<10} {value}");
+            }
+        }
+        say!(
+            "inserted   {} UTC, seq {}, {} bytes",
+            text::moment(&row.created_at),
+            row.seq,
+            row.size
+        );
+        if row.generation > 0 {
+            say!("replayed   {} times", row.generation);
+        }
+        if let Some(headers) = &row.headers {
+            say!("headers    {headers}");
+        }
+        match (row.payload, &row.body) {
+            (Some(payload), _) => say!("payload    {}", payload.get()),
+            (None, Some(body)) => say!("body       {body}"),
+            (None, None) => {}
+        }
+    }
+    if !life.attempts.is_empty() {
+        say!(
+            "\n{:<14} {:>3} {:<16} {:<12} WHAT",
+            "AT (UTC)",
+            "TRY",
+            "ENDPOINT",
+            "OUTCOME"
+        );
+    }
+    for line in &life.attempts {
+        let attempt = if line.attempt > 0 {
+            line.attempt.to_string()
+        } else {
+            "-".into()
+        };
+        let mut what: Vec<String> = line
+            .status
+            .map(|status| status.to_string())
+            .into_iter()
+            .collect();
+        if line.attempt == 0 {
+            what.push(format!("by {}", line.relay));
+        }
+        if line.settlement != line.outcome {
+            what.push(format!("→ {}", line.settlement));
+        }
+        what.extend(
+            [&line.reason, &line.error, &line.response]
+                .into_iter()
+                .flatten()
+                .cloned(),
+        );
+        let line = format!(
+            "{:<14} {attempt:>3} {:<16} {:<12} {}",
+            text::moment(&line.started_at),
+            text::cut(&line.endpoint, 16),
+            text::cut(&line.outcome, 12),
+            what.join("  ")
+        );
+        say!("{}", text::line(&line));
+    }
+    Ok(())
+}
+
+fn unknown(id: Uuid) -> Failure {
+    Failure::Other(format!(
+        "no message {id} is known: it was never committed, or its history is past retention"
+    ))
+}
+
+/// A time as PostgreSQL reads it; or a duration, which is subtracted from now.
+fn when(text: &str) -> Result<String, String> {
+    if let Ok(ago) = config::duration(text) {
+        return Ok(format!("ago {} s", ago.as_secs_f64()));
+    }
+    if text.starts_with('-') || text.is_empty() {
+        return Err("a time such as 2026-11-30 12:00:00+01, or a duration such as 2h".into());
+    }
+    Ok(text.to_owned())
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    config::duration(text).map(|duration| duration.as_secs_f64())
+}
+
+fn place(text: &str) -> Result<Value, String> {
+    match serde_json::from_str(text) {
+        Ok(place @ Value::Array(_)) => Ok(place),
+        _ => Err("the place that the page before ended with, a JSON array".into()),
+    }
+}
+
+// === impl Which ===
+
+impl Which {
+    pub(super) fn filter(&self) -> Filter {
+        Filter {
+            topic: self.topic.clone(),
+            endpoint: self.endpoint.clone(),
+            key: self.key.clone(),
+            reason: self.reason.clone(),
+            status: self.status,
+            error: self.error.clone(),
+            since: self.since.clone(),
+            until: self.until.clone(),
+        }
+    }
+
+    pub(super) fn endpoint(&self) -> Option<&str> {
+        self.endpoint.as_deref()
+    }
+}
+
+// === impl Page ===
+
+impl Page {
+    /// Says how to see more, if there may be more.
+    fn next(&self, rows: usize, last: Option<&Value>) {
+        match last {
+            Some(place) if i32::try_from(rows) == Ok(self.limit) => {
+                say!("\nmore: --after '{place}'");
+            }
+            Some(_) => {}
+            None => say!("nothing"),
+        }
+    }
+}
