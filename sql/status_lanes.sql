@@ -1,6 +1,6 @@
 -- The lanes that hold rows, in the same skip scan as discover.sql, with a bounded count of each: reading a backlog of millions
 -- would cost more than knowing that it is large.
--- $1 count at most int. Returns topic, endpoint (the lane's), pending (up to $1 + 1), oldest_seconds (age of its oldest
+-- $1 count at most int. Returns topic, endpoint (the lane's), leads_to (the endpoints that it goes to, as far as a relay has said so), pending (up to $1 + 1), oldest_seconds (age of its oldest
 -- ready row, NULL if none), due_in (seconds until the first waiting row, NULL if none), unrouted (no relay that lives can deliver
 -- it: no route, or no such endpoint).
 WITH RECURSIVE ready (topic, endpoint, created_at) AS (
@@ -41,6 +41,8 @@ WITH RECURSIVE ready (topic, endpoint, created_at) AS (
      GROUP BY l.topic, l.endpoint
 )
 SELECT l.topic, l.endpoint,
+       CASE WHEN l.endpoint <> '' THEN ARRAY[l.endpoint]
+            ELSE coalesce((SELECT o.leads_to FROM outbox.lanes o WHERE o.topic = l.topic AND o.endpoint = ''), '{}') END AS leads_to,
        (SELECT count(*) FROM (SELECT FROM outbox.messages m
                                WHERE m.topic = l.topic AND m.endpoint = l.endpoint AND m.due_at IS NULL
                                ORDER BY m.seq LIMIT $1::integer + 1) c)

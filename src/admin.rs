@@ -1,4 +1,4 @@
-//! What a relay answers over HTTP: whether it lives, has started, and can deliver.
+//! What a relay answers over HTTP: whether it lives, has started, and can deliver; and what it counts.
 //!
 //! Model: a skin over what the relay says of itself; no answer waits for the database.
 //! Failure: who connects is a guest. There are only so many connections at once, of which the oldest makes room for the next, so
@@ -6,6 +6,7 @@
 //! thousands of connections a second there is nothing here: that is for the network.
 
 mod health;
+mod scrape;
 
 use std::{collections::VecDeque, io, net::SocketAddr, time::Duration};
 
@@ -22,7 +23,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::relay::Vitals;
+use crate::{metrics::Metrics, relay::Vitals};
 
 /// Connections at once.
 const CONNECTIONS: usize = 64;
@@ -31,10 +32,12 @@ const CONNECTIONS: usize = 64;
 const HEAD: Duration = Duration::from_secs(10);
 
 /// Where a relay is asked.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The address to listen at; `None` = nobody can ask.
     pub listen: Option<SocketAddr>,
+    /// How often the database is looked at for those who scrape.
+    pub sample_every: Duration,
 }
 
 /// What listens and does not answer yet.
@@ -57,7 +60,11 @@ impl Door {
     /// # Errors
     ///
     /// The address is taken, or is none of this host's.
-    pub async fn open(config: &Config, vitals: &Vitals) -> Result<Option<Door>, Error> {
+    pub async fn open(
+        config: &Config,
+        vitals: &Vitals,
+        metrics: &Metrics,
+    ) -> Result<Option<Door>, Error> {
         let Some(address) = config.listen else {
             return Ok(None);
         };
@@ -67,7 +74,7 @@ impl Door {
         if let Ok(address) = listener.local_addr() {
             tracing::info!(%address, "listening for HTTP");
         }
-        let router = health::router(vitals.clone());
+        let router = health::router(vitals.clone()).merge(scrape::router(metrics.clone()));
         Ok(Some(Door { listener, router }))
     }
 

@@ -16,6 +16,7 @@ use crate::{
     admin::{self, Door},
     config::{Config, Source},
     maintenance,
+    metrics::Metrics,
     relay::{self, Plan, Relay, Summary, Vitals},
     store::{self, Store},
 };
@@ -45,8 +46,19 @@ pub async fn run(
     let mut rng = StdRng::try_from_rng(&mut SysRng)
         .map_err(|error| relay::Error::Random(error.to_string()))?;
     let vitals = Vitals::new();
-    let door = Door::open(&config.admin, &vitals).await?;
+    let metrics = Metrics::new();
+    let door = Door::open(&config.admin, &vitals, &metrics).await?;
     let stop = CancellationToken::new();
+    let admin = config.admin.clone();
+    let looks = Store::single(&config.database, store::PATIENCE).map_err(relay::Error::from)?;
+    let mut jitter = StdRng::from_rng(&mut rng);
+    let sample = async {
+        // Else nobody can scrape.
+        if admin.listen.is_some() {
+            let every = admin.sample_every;
+            maintenance::sample(&looks, &metrics, every, &stop, &mut jitter).await;
+        }
+    };
     let database = config.database.clone();
     let (plans, plan) = watch::channel(Arc::new(
         Plan::new(relay(&config), None).map_err(relay::Error::from)?,
@@ -61,7 +73,7 @@ pub async fn run(
         }
     };
     let deliver = async {
-        let end = relay::serve(&database, until_empty, plan, &vitals, shutdown).await;
+        let end = relay::serve(&database, until_empty, plan, &vitals, &metrics, shutdown).await;
         stop.cancel();
         end
     };
@@ -72,7 +84,7 @@ pub async fn run(
             None => stop.cancelled().await,
         }
     };
-    let (end, (), (), ()) = tokio::join!(deliver, maintain, reload, admit);
+    let (end, (), (), (), ()) = tokio::join!(deliver, maintain, reload, admit, sample);
     Ok(end?)
 }
 

@@ -8,8 +8,9 @@
 //! - [`limit`]: what an endpoint may be asked to bear
 //! - [`store`]: PostgreSQL, one method per statement in `sql/`
 //! - [`delivery`]: HTTP, one attempt to one outcome
+//! - [`metrics`]: what is counted, as Prometheus reads it
 //! - [`relay`]: the loop that joins the two; the way of a row is in `relay/session.rs`
-//! - [`maintenance`]: partitions and retention
+//! - [`maintenance`]: partitions and retention; samples of the database
 //! - [`admin`]: what a relay answers over HTTP
 //! - [`config`]: one file and the environment into the types of all the above
 //! - [`app`]: the wiring of one run
@@ -22,6 +23,7 @@ pub mod retry;
 pub mod route;
 
 pub mod delivery;
+pub mod metrics;
 pub mod store;
 
 pub mod maintenance;

@@ -3,12 +3,15 @@
 //! Any relay does it, at its start and about once an hour; in the database one at a time. It never touches what is
 //! undelivered, and a failure stops nothing: it is said, and tried again soon.
 
+mod sample;
+
 use std::time::Duration;
 
 use rand::{Rng, RngExt};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+pub use self::sample::sample;
 use crate::store::{Error, Store};
 
 /// How long history is kept.

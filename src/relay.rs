@@ -41,6 +41,7 @@ pub use self::{
 };
 use crate::{
     delivery::{ClientError, Endpoint},
+    metrics::Metrics,
     route::Routes,
     store::{self, Store},
 };
@@ -130,7 +131,8 @@ pub async fn run(relay: Relay, shutdown: impl Future<Output = ()>) -> Result<Sum
     let (database, until_empty) = (relay.database.clone(), relay.until_empty);
     let plan = Plan::new(relay, None)?;
     let (_never_another, plans) = updates::channel(Arc::new(plan));
-    serve(&database, until_empty, plans, &Vitals::new(), shutdown).await
+    let (vitals, metrics) = (Vitals::new(), Metrics::new());
+    serve(&database, until_empty, plans, &vitals, &metrics, shutdown).await
 }
 
 /// Delivers until `shutdown` ends, then drains. A new plan is taken over as it comes.
@@ -142,6 +144,7 @@ pub async fn serve(
     until_empty: bool,
     mut plans: updates::Receiver<Arc<Plan>>,
     vitals: &Vitals,
+    metrics: &Metrics,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Summary, Error> {
     let stop = CancellationToken::new();
@@ -152,6 +155,7 @@ pub async fn serve(
         until_empty,
         &mut plans,
         vitals,
+        metrics,
         &stop,
         &mut summary,
     ));
@@ -184,6 +188,7 @@ async fn live(
     until_empty: bool,
     plans: &mut updates::Receiver<Arc<Plan>>,
     vitals: &Vitals,
+    metrics: &Metrics,
     stop: &CancellationToken,
     summary: &mut Summary,
 ) -> Result<(), Error> {
@@ -213,6 +218,7 @@ async fn live(
             plans: &mut *plans,
             unrouted: &mut unrouted,
             vitals,
+            metrics,
             summary: &mut *summary,
             until_empty,
         };

@@ -261,6 +261,12 @@ impl Destinations {
         self.by_name.get(name).or_else(|| self.parked.get(name))
     }
 
+    /// How many messages are held for each endpoint, those that a reload removed among them.
+    pub(super) fn held(&self) -> impl Iterator<Item = (&str, usize)> {
+        let all = self.by_name.values().chain(self.parked.values());
+        all.map(|destination| (&*destination.name, destination.held))
+    }
+
     /// As [`Destinations::get`].
     pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Destination> {
         let Destinations {

@@ -41,6 +41,7 @@ use super::{
 };
 use crate::{
     message::{Lane, Settlement},
+    metrics::Metrics,
     store::{Claim, ClaimState, Peer, Registration, Settle, Store, Waiting},
 };
 
@@ -81,6 +82,7 @@ pub(super) struct Stage<'a> {
     /// Topics without a route that were warned of.
     pub(super) unrouted: &'a mut BTreeSet<Lane>,
     pub(super) vitals: &'a Vitals,
+    pub(super) metrics: &'a Metrics,
     pub(super) summary: &'a mut Summary,
     /// End as soon as nothing is due.
     pub(super) until_empty: bool,
@@ -102,6 +104,8 @@ pub(super) struct Session<'a> {
     next_discovery: Instant,
     /// When to look for the oldest message that is due.
     next_oldest: Instant,
+    /// When to say next how many messages are held.
+    next_count: Instant,
     offered: watch::Sender<Vec<Waiting>>,
     /// How far the search for messages whose time is over has got.
     round: Round,
@@ -189,6 +193,7 @@ impl<'a> Session<'a> {
             destinations,
             next_discovery: sent,
             next_oldest: sent,
+            next_count: sent,
             offered,
             round: Round::new(sent),
             ear: Ear::new(doorbell, sent),
@@ -224,6 +229,7 @@ impl<'a> Session<'a> {
             let now = Instant::now();
             self.stage.vitals.turned(now);
             self.offer_lanes(now);
+            self.count_held(now);
             if stop.is_cancelled() {
                 return self.drain().await;
             }
@@ -343,8 +349,8 @@ impl<'a> Session<'a> {
         crash::point(Point::Claimed);
         self.succeeded();
         let locked = claimed.state == ClaimState::Busy;
-        self.stage.vitals.claimed(lane, locked, Instant::now());
         let now = Instant::now();
+        self.stage.vitals.claimed(lane, locked, now);
         let jitter = self.stage.rng.random();
         self.lanes.claimed(
             lane,
@@ -390,6 +396,9 @@ impl<'a> Session<'a> {
         };
         self.lanes.put_back(lane, left);
         let taken = claimed.lease.as_ref().map_or(0, |lease| lease.ids.len());
+        let took = now.duration_since(started);
+        let state = claimed.state.as_str();
+        self.stage.metrics.claim(state, taken, took);
         self.ear.claimed(taken, now);
         if let Some(destination) = self.destinations.get_mut(&name) {
             destination

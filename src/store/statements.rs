@@ -38,6 +38,7 @@ statements! {
     EXPIRED = "expired",
     HANG_UP = "hang_up",
     HISTORY = "history",
+    HORIZON = "horizon",
     IDENTITY = "identity",
     JOBS = "jobs",
     KEEP = "keep",

@@ -93,6 +93,8 @@ pub struct LaneStatus {
     pub topic: String,
     /// Its endpoint column: empty for what the application inserted.
     pub endpoint: String,
+    /// The endpoints that its messages go to, as far as a relay has said so.
+    pub leads_to: Vec<String>,
     /// Pending messages; more than [`COUNTED`] means that many or more.
     pub pending: i64,
     /// Age in seconds of the oldest message that is ready.
@@ -119,14 +121,17 @@ pub struct DeadStatus {
 impl Store {
     /// Reads how everything stands.
     pub async fn status(&self) -> Result<Status, Error> {
+        self.status_counting(COUNTED).await
+    }
+
+    /// The same, with pending messages and dead letters counted up to this number.
+    pub async fn status_counting(&self, most: i32) -> Result<Status, Error> {
         let schema_version = self.version().await?.unwrap_or(0);
         let relays = self.call(sql::STATUS_RELAYS, &[]).await?;
         let endpoints = self.call(sql::STATUS_ENDPOINTS, &[]).await?;
-        let lanes = self
-            .call(sql::STATUS_LANES, &[(&COUNTED, Type::INT4)])
-            .await?;
+        let lanes = self.call(sql::STATUS_LANES, &[(&most, Type::INT4)]).await?;
         let dead = self
-            .call(sql::STATUS_DEAD_LETTERS, &[(&COUNTED, Type::INT4)])
+            .call(sql::STATUS_DEAD_LETTERS, &[(&most, Type::INT4)])
             .await?;
         let mut relays: Vec<RelayStatus> = relays
             .iter()
@@ -165,6 +170,7 @@ impl Store {
                 .map(|row| LaneStatus {
                     topic: row.get("topic"),
                     endpoint: row.get("endpoint"),
+                    leads_to: row.get("leads_to"),
                     pending: row.get("pending"),
                     oldest_seconds: row.get("oldest_seconds"),
                     due_in: row.get("due_in"),
@@ -181,6 +187,12 @@ impl Store {
                 })
                 .collect(),
         })
+    }
+
+    /// How long ago the oldest snapshot was taken that keeps what was delivered since from being vacuumed.
+    pub async fn horizon(&self) -> Result<Duration, Error> {
+        let row = self.one(sql::HORIZON, &[]).await?;
+        Ok(Duration::try_from_secs_f64(row.get("seconds")).unwrap_or_default())
     }
 
     /// The lane with the message that has been due for the longest, of those that could be delivered, and for how long. Where that is not to

@@ -248,6 +248,23 @@ impl Floors {
 }
 
 impl ClaimState {
+    /// As `outbox.claim` says it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ClaimState::Claimed => "claimed",
+            ClaimState::Empty => "empty",
+            ClaimState::Busy => "busy",
+            ClaimState::Paused => "paused",
+            ClaimState::NotBefore => "not_before",
+            ClaimState::Open => "open",
+            ClaimState::Saturated => "saturated",
+            ClaimState::Missing => "missing",
+            ClaimState::RelayGone => "relay_gone",
+            ClaimState::OtherSession => "other_session",
+            ClaimState::OtherEpoch => "other_epoch",
+        }
+    }
+
     pub(super) fn read(text: &str, statement: &'static str) -> Result<ClaimState, Error> {
         Ok(match text {
             "claimed" => ClaimState::Claimed,

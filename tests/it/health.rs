@@ -8,7 +8,7 @@ use outbox_relay::{
 };
 use reqwest::StatusCode;
 use rustix::process::Signal;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -17,57 +17,12 @@ use tokio::{
 use crate::outbox::{ENDPOINT, LANE, Outbox};
 use crate::support::{
     self,
-    binary::{Directory, Process, outbox_relay},
+    asked::Asked,
+    binary::{Directory, outbox_relay},
     database, eventually,
     proxy::Proxy,
     rows::{SOON, all_settled, insert, insert_one},
 };
-
-/// A relay with a door at a free port.
-struct Asked {
-    process: Process,
-    address: String,
-    _directory: Directory,
-}
-
-impl Asked {
-    async fn start(receiver: &Receiver, database: &str, more: &str) -> Asked {
-        let directory = Directory::new();
-        let more = format!("[http]\nlisten = \"127.0.0.1:0\"\n{more}");
-        let config = directory.config(&receiver.url("/"), &more);
-        let process = directory.run(&config, database, "relay");
-        let said = || {
-            let log = process.log();
-            let line = log
-                .lines()
-                .find(|line| line.contains("listening for HTTP"))?;
-            let line: Value = serde_json::from_str(line).unwrap();
-            Some(line["address"].as_str().unwrap().to_owned())
-        };
-        eventually("it listens", SOON, async || said().is_some()).await;
-        Asked {
-            address: said().unwrap(),
-            process,
-            _directory: directory,
-        }
-    }
-
-    /// The status and the checks of an answer.
-    async fn ask(&self, path: &str) -> (StatusCode, Value) {
-        let url = format!("http://{}{path}", self.address);
-        let answer = support::client().get(url).send().await.unwrap();
-        let status = answer.status();
-        let body: Value = serde_json::from_str(&answer.text().await.unwrap()).unwrap();
-        assert_eq!(body["ok"], status.is_success(), "{body}");
-        (status, body["checks"].clone())
-    }
-
-    async fn becomes(&self, path: &str, status: StatusCode) -> Value {
-        let what = format!("{path} answers {status}");
-        eventually(&what, SOON, async || self.ask(path).await.0 == status).await;
-        self.ask(path).await.1
-    }
-}
 
 #[tokio::test]
 async fn it_is_ready_while_it_can_deliver_and_live_all_the_time() {
@@ -149,7 +104,7 @@ async fn a_message_that_stays_due_for_too_long_is_told_unless_its_endpoint_is_to
         says.starts_with("a message of topic t has been due for "),
         "{says}"
     );
-    let pause = ["pause", "shop", "--reason", "it hangs"];
+    let pause = ["pause", "shop", "--why", "it hangs"];
     assert!(outbox_relay(&database.url, &pause).await.status.success());
     relay.becomes("/readyz", StatusCode::OK).await;
 }

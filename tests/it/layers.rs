@@ -9,7 +9,7 @@ const LAYERS: &[&[&str]] = &[
     &["message"],
     &["retry", "limit"],
     &["route"],
-    &["store", "delivery"],
+    &["store", "delivery", "metrics"],
     &["relay", "maintenance"],
     &["admin"],
     &["config"],
@@ -42,6 +42,10 @@ const FOREIGN: &[(&[&str], &[&str])] = &[
         ],
     ),
     (&["store"], &["reqwest", "hyper"]),
+    (
+        &["metrics"],
+        &["tokio", "reqwest", "hyper", "tokio_postgres"],
+    ),
     (
         &["delivery", "relay", "maintenance", "config", "app"],
         &["tokio_postgres", "deadpool"],

@@ -26,6 +26,7 @@ mod lab;
 mod layers;
 mod limits;
 mod loss;
+mod metrics;
 mod migrate;
 mod order;
 mod outage;

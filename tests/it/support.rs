@@ -20,6 +20,7 @@ use tokio::{
 };
 use tokio_postgres::{Client, NoTls, error::SqlState};
 
+pub(crate) mod asked;
 pub(crate) mod binary;
 pub(crate) mod pgbouncer;
 pub(crate) mod proxy;

@@ -1,4 +1,4 @@
-//! `[http]`: where a relay is asked how it is.
+//! `[http]`: where a relay is asked how it is and what it counts.
 
 use std::{net::SocketAddr, time::Duration};
 
@@ -15,5 +15,10 @@ pub(crate) fn http(section: &Section<'_>) -> (admin::Config, Option<Duration>) {
         address.map_err(|_| format!("expected {EXPECTED}, found {}", quoted(text)))
     });
     let max_due_age = section.duration_if_any("max_due_age", 5 * MINUTE, SECOND..=365 * DAY);
-    (admin::Config { listen }, max_due_age)
+    let sample_every = section.duration("sample_every", 15 * SECOND, SECOND..=60 * MINUTE);
+    let config = admin::Config {
+        listen,
+        sample_every,
+    };
+    (config, max_due_age)
 }

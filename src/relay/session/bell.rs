@@ -104,7 +104,10 @@ impl Session<'_> {
     pub(super) fn heard(&mut self, heard: Heard) {
         let now = Instant::now();
         match heard {
-            Heard::Rings(count) => self.ear.pace.rung(count, now),
+            Heard::Rings(count) => {
+                self.stage.metrics.rang(count);
+                self.ear.pace.rung(count, now);
+            }
             Heard::Stage(Stage::Off | Stage::Awake) => {
                 self.lanes.set_asleep(false);
                 self.next_discovery = now;

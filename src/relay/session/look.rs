@@ -132,6 +132,7 @@ impl Session<'_> {
                 .await
             {
                 Ok(done) if done.reaped => {
+                    self.stage.metrics.reaped(done.lost + done.dead);
                     self.next_discovery = Instant::now();
                     tracing::warn!(
                         dead.relay = %peer.relay, dead.name = %peer.name, messages = done.lost, dead_letters = done.dead,

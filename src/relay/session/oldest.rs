@@ -45,7 +45,19 @@ pub(super) async fn look(store: Store, mut lanes: watch::Receiver<Vec<Waiting>>,
     }
 }
 
+/// Who scrapes asks less often than this.
+const COUNTED: Duration = Duration::from_secs(1);
+
 impl Session<'_> {
+    /// Says now and then how many messages are held for each endpoint.
+    pub(super) fn count_held(&mut self, now: Instant) {
+        if now < self.next_count {
+            return;
+        }
+        self.next_count = now + COUNTED;
+        self.stage.metrics.held(self.destinations.held());
+    }
+
     /// Says now and then which lanes this relay delivers, if there is a limit.
     pub(super) fn offer_lanes(&mut self, now: Instant) {
         if self.plan.config.max_due_age.is_none() || now < self.next_oldest {

@@ -47,6 +47,7 @@ impl Session<'_> {
                 tracing::warn!(what, %error, unsettled, "the database failed, trying again");
             }
         }
+        self.stage.metrics.failed(what);
         self.retry_at = Some(Instant::now() + wait);
         self.stage.vitals.failed(Instant::now());
     }

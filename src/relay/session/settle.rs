@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::Session;
 use crate::{
     message::Settlement,
+    metrics::Metrics,
     relay::crash::{self, Point},
     store::{Error, Mandate, Registration, Settle, SettleReport, Store},
 };
@@ -23,6 +24,7 @@ pub(super) struct Beside {
     /// By lane endpoint.
     batches: VecDeque<(String, Vec<Settle>)>,
     done: Vec<(String, Vec<Settle>, Result<SettleReport, Error>)>,
+    metrics: Metrics,
 }
 
 impl Beside {
@@ -30,12 +32,16 @@ impl Beside {
     pub(super) async fn run(mut self) -> Beside {
         while let Some((lane_endpoint, batch)) = self.batches.pop_front() {
             crash::point(Point::Settle);
+            let started = Instant::now();
             let settled = self
                 .store
                 .settle(&self.me, &self.name, &lane_endpoint, &batch, self.archive)
                 .await;
             crash::point(Point::Settled);
             let failed = settled.is_err();
+            if !failed {
+                self.metrics.settle(batch.len(), started.elapsed());
+            }
             self.done.push((lane_endpoint, batch, settled));
             if failed {
                 break;
@@ -69,6 +75,7 @@ impl Session<'_> {
             archive: self.plan.archive,
             batches,
             done: Vec::new(),
+            metrics: self.stage.metrics.clone(),
         }
     }
 
@@ -119,12 +126,14 @@ impl Session<'_> {
     ) -> Result<(), Error> {
         let name = &self.plan.config.name;
         crash::point(Point::Settle);
+        let started = Instant::now();
         let report = self
             .stage
             .settles
             .settle(&self.me, name, lane_endpoint, batch, self.plan.archive)
             .await?;
         crash::point(Point::Settled);
+        self.stage.metrics.settle(batch.len(), started.elapsed());
         self.succeeded();
         self.settled(batch, report).await;
         Ok(())
@@ -133,6 +142,7 @@ impl Session<'_> {
     /// What follows from a settle.
     async fn settled(&mut self, batch: &[Settle], report: SettleReport) {
         if let Some(error) = report.history_error {
+            self.stage.metrics.history_failed();
             tracing::error!(
                 error,
                 messages = batch.len(),
@@ -165,7 +175,13 @@ impl Session<'_> {
                 // Whether it is really open, and to whom, the claim decides.
                 self.lanes.open(&settle.lane, key.clone(), now);
             }
-            if !settled.contains(&settle.id) && settle.settlement != Settlement::Release {
+            if settle.settlement == Settlement::Release {
+                continue;
+            }
+            if settled.contains(&settle.id) {
+                let settlement = settle.settlement.as_str();
+                self.stage.metrics.settled(&settle.endpoint, settlement);
+            } else {
                 tracing::warn!(
                     message.id = %settle.id, settlement = settle.settlement.as_str(),
                     "this result came too late: the message is no longer ours, or gone"

@@ -68,6 +68,7 @@ impl Session<'_> {
         }
         if let Some(outcome) = &outcome {
             log::attempt(&endpoint, &delivery, outcome, &settlement);
+            self.stage.metrics.attempt(&endpoint, outcome.class);
         }
         match (&heard, &outcome) {
             (None, Some(outcome)) => {
@@ -89,7 +90,10 @@ impl Session<'_> {
             endpoint: delivery.lane_endpoint,
         };
         match settlement {
-            Settlement::Delivered => self.stage.summary.delivered += 1,
+            Settlement::Delivered => {
+                self.stage.summary.delivered += 1;
+                self.stage.metrics.delivered(&endpoint, delivery.age);
+            }
             Settlement::Retry(delay) | Settlement::PutOff(delay) => {
                 self.stage.summary.retried += 1;
                 self.lanes.due_in(&lane, delay, now);
@@ -115,6 +119,7 @@ impl Session<'_> {
 
     /// Takes in what a request says of its endpoint.
     fn hear(&mut self, name: &Arc<str>, policy: &Endpoint, outcome: &Outcome, started: Instant) {
+        self.stage.metrics.request(name, outcome.duration);
         let Some(destination) = self.at_same_place(name, policy) else {
             return;
         };
