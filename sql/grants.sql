@@ -27,5 +27,9 @@ BEGIN
            ON outbox.messages, outbox.lanes, outbox.endpoints, outbox.relays, outbox.leases, outbox.held_keys, outbox.epoch,
               outbox.attempts, outbox.delivered, outbox.dead_letters, outbox.jobs, outbox.meta, outbox.migrations
            TO outbox_reader;
+        GRANT EXECUTE
+           ON FUNCTION outbox.list, outbox.history, outbox.show, outbox.why, outbox.obstacles, outbox.matching, outbox.fits,
+              outbox.check_filter
+           TO outbox_reader;
     END IF;
 END $$;

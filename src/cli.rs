@@ -202,7 +202,7 @@ pub fn main() -> ExitCode {
     match runtime.block_on(run(cli.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("outbox-relay: {failure}");
+            eprintln!("outbox-relay: {}", text::tame(&failure.to_string()));
             ExitCode::from(failure.code())
         }
     }
@@ -324,7 +324,11 @@ fn log(verbose: bool) {
 
 fn print(text: Arguments<'_>) {
     // A pipe that is closed, a disk that is full: nothing that was done is undone by that.
-    drop(writeln!(std::io::stdout(), "{text}"));
+    drop(writeln!(
+        std::io::stdout(),
+        "{}",
+        text::tame(&text.to_string())
+    ));
 }
 
 /// Ends at the first SIGTERM or SIGINT.

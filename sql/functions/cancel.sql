@@ -18,8 +18,10 @@ DECLARE
     v_locked outbox.lanes[] := '{}';
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'outbox.cancel needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'));
+        RAISE EXCEPTION 'outbox.cancel needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
+            USING HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
+    PERFORM outbox.ensure_partitions();
     -- Fan-out may move it while its lane is waited for: until all lanes that it is in are locked.
     LOOP
         INSERT INTO outbox.lanes (topic, endpoint)

@@ -6,7 +6,8 @@ CREATE OR REPLACE FUNCTION outbox.discard(
     p_id uuid, p_endpoint text DEFAULT NULL, p_why text DEFAULT NULL, p_by text DEFAULT current_user
 ) RETURNS integer
 LANGUAGE sql AS $$
-    SELECT outbox.forget(coalesce(array_agg(d.id), '{}'), coalesce(array_agg(d.lane_endpoint), '{}'), p_why, p_by)
+    SELECT outbox.forget(coalesce(array_agg(d.id), '{}'), coalesce(array_agg(d.lane_endpoint), '{}'),
+                         coalesce(array_agg(d.seq), '{}'), coalesce(array_agg(d.generation), '{}'), p_why, p_by)
       FROM outbox.dead_letters d
      WHERE d.id = p_id AND (p_endpoint IS NULL OR d.endpoint = p_endpoint);
 $$;

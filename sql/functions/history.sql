@@ -2,7 +2,7 @@
 --
 -- The filter, of which all must fit: message id; topic, whole or with a `*` at its end; endpoint; key; outcome (its class);
 -- settlement; HTTP status; error = a part of its text or of what was answered, in upper or
--- lower case; relay; p_failures = only what was not delivered;
+-- lower case; relay; p_failures = only attempts and deaths that were no delivery;
 -- slower = it took longer than so many seconds; since and until = when it was started.
 -- p_after = the place of the last row of the page before.
 -- Never an OFFSET: each page starts at its place in an index. Failures have one of their own.
@@ -26,19 +26,40 @@ DECLARE
     v_id       uuid := coalesce((p_after ->> 1)::uuid, 'ffffffff-ffff-ffff-ffff-ffffffffffff');
     v_endpoint text := coalesce(p_after ->> 2, '');
     v_attempt  integer := coalesce((p_after ->> 3)::integer, 2147483647);
+    v_seq      bigint := coalesce((p_after ->> 4)::bigint, 9223372036854775807);
     v_since    timestamptz := coalesce(p_since, '-infinity');
     v_until    timestamptz := coalesce(p_until, 'infinity');
     v_slower   interval := make_interval(secs => p_slower);
 BEGIN
-    -- Failures are few among many: their index is used where nothing else can be meant.
-    IF p_failures OR p_error IS NOT NULL OR p_settlement <> 'delivered' THEN
+    -- Failures are few among many, and have an index of their own. An error is one of a failure, unless deliveries are asked for.
+    IF json_array_length(p_after) <> 5 THEN
+        RAISE EXCEPTION 'this is not the place of a line of the history: %', p_after USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF p_failures OR p_settlement <> 'delivered' OR p_error IS NOT NULL AND p_settlement IS NULL THEN
         RETURN QUERY
         SELECT a.started_at, extract(epoch FROM a.duration)::double precision, a.id, a.endpoint, a.topic, a.key, a.attempt, a.generation,
                a.outcome, a.settlement, a.reason, a.status, a.error, a.response, a.relay,
-               json_build_array(a.started_at, a.id, a.endpoint, a.attempt)
+               json_build_array(a.started_at, a.id, a.endpoint, a.attempt, a.seq)
           FROM outbox.attempts a
          WHERE a.settlement <> 'delivered'
-           AND a.started_at <= v_at AND (a.started_at, a.id, a.endpoint, a.attempt) < (v_at, v_id, v_endpoint, v_attempt)
+           AND a.started_at <= v_at AND (a.started_at, a.id, a.endpoint, a.attempt, a.seq) < (v_at, v_id, v_endpoint, v_attempt, v_seq)
+           AND a.started_at >= v_since AND a.started_at < v_until
+           AND (p_id IS NULL OR a.id = p_id)
+           AND outbox.fits(a.topic, a.endpoint, a.key, a.outcome, a.status, concat_ws(' ', a.error, a.response),
+                           p_topic, p_endpoint, p_key, p_outcome, p_status, p_error)
+           AND (NOT p_failures OR a.settlement IN ('retry', 'put_off', 'dead'))
+           AND (p_settlement IS NULL OR a.settlement = p_settlement)
+           AND (p_relay IS NULL OR a.relay = p_relay)
+           AND (p_slower IS NULL OR a.duration > v_slower)
+         ORDER BY a.started_at DESC, a.id DESC, a.endpoint DESC, a.attempt DESC, a.seq DESC
+         LIMIT p_limit;
+    ELSE
+        RETURN QUERY
+        SELECT a.started_at, extract(epoch FROM a.duration)::double precision, a.id, a.endpoint, a.topic, a.key, a.attempt, a.generation,
+               a.outcome, a.settlement, a.reason, a.status, a.error, a.response, a.relay,
+               json_build_array(a.started_at, a.id, a.endpoint, a.attempt, a.seq)
+          FROM outbox.attempts a
+         WHERE a.started_at <= v_at AND (a.started_at, a.id, a.endpoint, a.attempt, a.seq) < (v_at, v_id, v_endpoint, v_attempt, v_seq)
            AND a.started_at >= v_since AND a.started_at < v_until
            AND (p_id IS NULL OR a.id = p_id)
            AND outbox.fits(a.topic, a.endpoint, a.key, a.outcome, a.status, concat_ws(' ', a.error, a.response),
@@ -46,23 +67,7 @@ BEGIN
            AND (p_settlement IS NULL OR a.settlement = p_settlement)
            AND (p_relay IS NULL OR a.relay = p_relay)
            AND (p_slower IS NULL OR a.duration > v_slower)
-         ORDER BY a.started_at DESC, a.id DESC, a.endpoint DESC, a.attempt DESC
-         LIMIT p_limit;
-    ELSE
-        RETURN QUERY
-        SELECT a.started_at, extract(epoch FROM a.duration)::double precision, a.id, a.endpoint, a.topic, a.key, a.attempt, a.generation,
-               a.outcome, a.settlement, a.reason, a.status, a.error, a.response, a.relay,
-               json_build_array(a.started_at, a.id, a.endpoint, a.attempt)
-          FROM outbox.attempts a
-         WHERE a.started_at <= v_at AND (a.started_at, a.id, a.endpoint, a.attempt) < (v_at, v_id, v_endpoint, v_attempt)
-           AND a.started_at >= v_since AND a.started_at < v_until
-           AND (p_id IS NULL OR a.id = p_id)
-           AND outbox.fits(a.topic, a.endpoint, a.key, a.outcome, a.status, a.error,
-                           p_topic, p_endpoint, p_key, p_outcome, p_status, NULL)
-           AND (p_settlement IS NULL OR a.settlement = p_settlement)
-           AND (p_relay IS NULL OR a.relay = p_relay)
-           AND (p_slower IS NULL OR a.duration > v_slower)
-         ORDER BY a.started_at DESC, a.id DESC, a.endpoint DESC, a.attempt DESC
+         ORDER BY a.started_at DESC, a.id DESC, a.endpoint DESC, a.attempt DESC, a.seq DESC
          LIMIT p_limit;
     END IF;
 END

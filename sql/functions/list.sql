@@ -4,8 +4,8 @@
 -- a part of its last error, and reason and status do not apply. since and until = when it was inserted, died or was delivered.
 -- p_after = the place (column `place`) of the last row of the page before.
 --
--- Returns, newest first (what is pending: by lane, ready before waiting, oldest first): id, endpoint (empty where only its route
--- says it), topic, key, type, at (when it was inserted, died, or was delivered), due_at of what is pending, attempts, reason, status, error, size
+-- Returns, newest first (what is pending: by lane, ready before waiting, oldest first): id, endpoint (of what is pending
+-- the ones that its route leads to, as far as a relay has said so), topic, key, type, at (when it was inserted, died, or was delivered), due_at of what is pending, attempts, reason, status, error, size
 -- in bytes, generation (how often it was replayed), and place.
 -- Never an OFFSET: each page starts at its place in an index.
 CREATE OR REPLACE FUNCTION outbox.list(
@@ -33,6 +33,12 @@ DECLARE
     v_more  integer := p_limit;
     v_rows  integer;
 BEGIN
+    PERFORM outbox.check_filter(p_state, p_reason, p_status, p_error);
+    IF json_array_length(p_after) <> (CASE p_state WHEN 'pending' THEN 5 ELSE 4 END)
+       OR p_state = 'pending' AND p_after ->> 0 NOT IN ('ready', 'waiting')
+    THEN
+        RAISE EXCEPTION 'this is not the place of a message that is %: %', p_state, p_after USING ERRCODE = 'invalid_parameter_value';
+    END IF;
     IF p_after IS NOT NULL AND p_state <> 'pending' THEN
         v_at := p_after ->> 0;
         v_seq := p_after ->> 1;
@@ -61,24 +67,25 @@ BEGIN
            AND outbox.fits(d.topic, d.endpoint, d.key, NULL, NULL, NULL, p_topic, p_endpoint, p_key, p_reason, p_status, p_error)
          ORDER BY d.delivered_at DESC, d.seq DESC, d.id DESC, d.lane_endpoint DESC
          LIMIT p_limit;
-    ELSIF p_state = 'pending' THEN
+    ELSE
         -- Two walks along two indexes, one after the other: what is ready, then what waits. Its place says in which it is.
         v_topic := coalesce(p_after ->> 1, '');
         v_lane := coalesce(p_after ->> 2, '');
         v_seq := coalesce((p_after ->> 4)::bigint, 0);
         IF p_after IS NULL OR p_after ->> 0 = 'ready' THEN
             RETURN QUERY
-            SELECT m.id, coalesce(nullif(m.endpoint, ''), m.sent_to, ''), m.topic, m.key, m.type, m.created_at, m.due_at, m.attempts,
+            SELECT m.id, coalesce(t.endpoint, m.sent_to, ''), m.topic, m.key, m.type, m.created_at, m.due_at, m.attempts,
                    NULL, NULL::integer, m.last_error, m.size, m.generation,
                    json_build_array('ready', m.topic, m.endpoint, m.due_at, m.seq)
               FROM outbox.messages m
+             CROSS JOIN LATERAL (SELECT CASE WHEN m.endpoint <> '' THEN m.endpoint
+                        ELSE (SELECT CASE WHEN cardinality(l.leads_to) = 1 OR m.sent_to IS NULL THEN array_to_string(l.leads_to, ', ') ELSE m.sent_to END
+                                FROM outbox.lanes l WHERE l.topic = m.topic AND l.endpoint = '') END AS endpoint) t
              WHERE m.due_at IS NULL AND (m.topic, m.endpoint, m.seq) > (v_topic, v_lane, v_seq)
                AND m.created_at >= v_since AND m.created_at < v_until
-               AND outbox.fits(m.topic, coalesce(nullif(m.endpoint, ''), m.sent_to, ''), m.key, NULL, NULL, m.last_error,
+               AND outbox.fits(m.topic, NULL, m.key, NULL, NULL, m.last_error,
                                p_topic, NULL, p_key, p_reason, p_status, p_error)
-               AND (p_endpoint IS NULL OR p_endpoint IN (m.endpoint, m.sent_to)
-                    OR m.endpoint = '' AND m.sent_to IS NULL
-                   AND p_endpoint = ANY (ARRAY(SELECT unnest(l.leads_to) FROM outbox.lanes l WHERE l.topic = m.topic AND l.endpoint = '')))
+               AND (p_endpoint IS NULL OR p_endpoint = ANY (string_to_array(t.endpoint, ', ')))
              ORDER BY m.topic, m.endpoint, m.seq
              LIMIT p_limit;
             GET DIAGNOSTICS v_rows = ROW_COUNT;
@@ -89,21 +96,20 @@ BEGIN
         END IF;
         v_at := CASE WHEN p_after ->> 0 = 'waiting' THEN (p_after ->> 3)::timestamptz ELSE '-infinity' END;
         RETURN QUERY
-        SELECT m.id, coalesce(nullif(m.endpoint, ''), m.sent_to, ''), m.topic, m.key, m.type, m.created_at, m.due_at, m.attempts,
+        SELECT m.id, coalesce(t.endpoint, m.sent_to, ''), m.topic, m.key, m.type, m.created_at, m.due_at, m.attempts,
                NULL, NULL::integer, m.last_error, m.size, m.generation,
                json_build_array('waiting', m.topic, m.endpoint, m.due_at, m.seq)
           FROM outbox.messages m
+         CROSS JOIN LATERAL (SELECT CASE WHEN m.endpoint <> '' THEN m.endpoint
+                        ELSE (SELECT CASE WHEN cardinality(l.leads_to) = 1 OR m.sent_to IS NULL THEN array_to_string(l.leads_to, ', ') ELSE m.sent_to END
+                                FROM outbox.lanes l WHERE l.topic = m.topic AND l.endpoint = '') END AS endpoint) t
          WHERE m.due_at IS NOT NULL AND (m.topic, m.endpoint, m.due_at, m.seq) > (v_topic, v_lane, v_at, v_seq)
            AND m.created_at >= v_since AND m.created_at < v_until
-           AND outbox.fits(m.topic, coalesce(nullif(m.endpoint, ''), m.sent_to, ''), m.key, NULL, NULL, m.last_error,
+           AND outbox.fits(m.topic, NULL, m.key, NULL, NULL, m.last_error,
                            p_topic, NULL, p_key, p_reason, p_status, p_error)
-           AND (p_endpoint IS NULL OR p_endpoint IN (m.endpoint, m.sent_to)
-                OR m.endpoint = '' AND m.sent_to IS NULL
-               AND p_endpoint = ANY (ARRAY(SELECT unnest(l.leads_to) FROM outbox.lanes l WHERE l.topic = m.topic AND l.endpoint = '')))
+           AND (p_endpoint IS NULL OR p_endpoint = ANY (string_to_array(t.endpoint, ', ')))
          ORDER BY m.topic, m.endpoint, m.due_at, m.seq
          LIMIT v_more;
-    ELSE
-        RAISE EXCEPTION 'a state is pending, dead or delivered, not %', p_state USING ERRCODE = 'invalid_parameter_value';
     END IF;
 END
 $$;

@@ -1,6 +1,6 @@
 -- Opens an ordering key that a dead message holds (policy hold): what waited behind it goes on without it. The dead letter
 -- stays, and can be replayed later; it comes after what was sent meanwhile then. With several endpoints, the key opens at all
--- of them; p_endpoint names one. p_why and p_by are kept in the history of the dead message.
+-- of them; p_endpoint names one. A message that died before fan-out holds its key for all of them, and can't be had for one. p_why and p_by are kept in the history of the dead message.
 --
 -- Returns how many holds there were.
 CREATE OR REPLACE FUNCTION outbox.release_key(
@@ -13,8 +13,10 @@ DECLARE
     v_opened integer;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'outbox.release_key needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'));
+        RAISE EXCEPTION 'outbox.release_key needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
+            USING HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
+    PERFORM outbox.ensure_partitions();
     PERFORM FROM outbox.lanes l WHERE l.topic = p_topic ORDER BY l.topic, l.endpoint FOR UPDATE;
     WITH opened AS (
         DELETE FROM outbox.held_keys h

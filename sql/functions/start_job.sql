@@ -2,7 +2,7 @@
 -- can go on after whatever ended it.
 --
 -- Parameters: verb = replay or discard; then the filter, see outbox.matching: what dies or is delivered from now on is not meant;
--- new_key = under new ids; rate = messages in a second at most; who and why, for the history.
+-- new_key = under new ids; rate = messages in a second at most, from 0.001 to 1000000; who and why, for the history.
 -- Returns the job's number.
 CREATE OR REPLACE FUNCTION outbox.start_job(
     p_verb text, p_source text DEFAULT 'dead', p_topic text DEFAULT NULL, p_endpoint text DEFAULT NULL, p_key text DEFAULT NULL,
@@ -15,17 +15,18 @@ LANGUAGE plpgsql AS $$
 DECLARE
     v_job bigint;
 BEGIN
-    IF p_verb NOT IN ('replay', 'discard') THEN
+    PERFORM outbox.check_filter(p_source, p_reason, p_status, p_error);
+    IF p_verb IS NULL OR p_verb NOT IN ('replay', 'discard') THEN
         RAISE EXCEPTION 'a job is a replay or a discard, not %', p_verb USING ERRCODE = 'invalid_parameter_value';
-    ELSIF p_source NOT IN ('dead', 'delivered') THEN
-        RAISE EXCEPTION 'the source is dead or delivered, not %', p_source USING ERRCODE = 'invalid_parameter_value';
-    ELSIF p_verb = 'discard' AND p_source <> 'dead' THEN
-        RAISE EXCEPTION 'only dead letters can be discarded' USING ERRCODE = 'invalid_parameter_value';
-    ELSIF p_source = 'delivered' AND (p_reason IS NOT NULL OR p_status IS NOT NULL OR p_error IS NOT NULL) THEN
-        RAISE EXCEPTION 'what was delivered has no reason, status or error' USING ERRCODE = 'invalid_parameter_value';
-    ELSIF p_rate <= 0 THEN
-        RAISE EXCEPTION 'the rate must be more than 0, not %', p_rate USING ERRCODE = 'invalid_parameter_value';
+    ELSIF p_source = 'pending' OR p_verb = 'discard' AND p_source <> 'dead' THEN
+        RAISE EXCEPTION 'what is % can not be meant by a %', p_source, p_verb
+            USING ERRCODE = 'invalid_parameter_value', HINT = 'Dead letters can be replayed and discarded, what was delivered can be replayed.';
+    ELSIF NOT coalesce(p_rate BETWEEN 0.001 AND 1000000, true) THEN
+        RAISE EXCEPTION 'the rate must be from 0.001 to 1000000 messages in a second, not %', p_rate
+            USING ERRCODE = 'invalid_parameter_value';
     END IF;
+    -- Who did what to which message stays in the history; this is only for those who watch.
+    DELETE FROM outbox.jobs j WHERE j.finished_at < now() - interval '90 days';
     INSERT INTO outbox.jobs (verb, source, topic, endpoint, key, reason, status, error, since, until, cursor_at, new_key, rate,
         why, started_by)
     VALUES (p_verb, p_source, p_topic, p_endpoint, p_key, p_reason, p_status, p_error, coalesce(p_since, '-infinity'),

@@ -313,7 +313,7 @@ CREATE TABLE outbox.jobs (
     status      integer,
     error       text,
     new_key     boolean NOT NULL,
-    rate        double precision CHECK (rate > 0),
+    rate        double precision CHECK (rate BETWEEN 0.001 AND 1000000),
     -- how far it is
     state       text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done', 'aborted')),
     done        bigint NOT NULL DEFAULT 0,

@@ -258,17 +258,18 @@ fn told(line: &Line) -> String {
     }
     parts.extend(line.reason.clone());
     parts.extend(line.error.clone());
+    parts.extend(line.response.clone());
     parts.join("  ")
 }
 
 pub(super) async fn why(store: &Store, id: Uuid, json: bool) -> Result<(), Failure> {
     let why = store.why(id).await?;
+    if why.is_empty() {
+        return Err(unknown(id));
+    }
     if json {
         say!("{}", text::json(&why)?);
         return Ok(());
-    }
-    if why.is_empty() {
-        return Err(unknown(id));
     }
     print_why(&why);
     Ok(())
@@ -276,6 +277,7 @@ pub(super) async fn why(store: &Store, id: Uuid, json: bool) -> Result<(), Failu
 
 fn print_why(why: &[Why]) {
     for Why { endpoint, why, .. } in why {
+        let why = text::flat(why);
         match endpoint.as_str() {
             "" => say!("{why}"),
             endpoint => say!("{endpoint}: {why}"),
@@ -334,7 +336,7 @@ pub(super) async fn show(store: &Store, id: Uuid, json: bool) -> Result<(), Fail
         return Err(unknown(id));
     };
     if json {
-        say!("{}", life.get());
+        say!("{}", text::escaped(life.get()));
         return Ok(());
     }
     let life: Life<'_> =
@@ -350,7 +352,7 @@ pub(super) async fn show(store: &Store, id: Uuid, json: bool) -> Result<(), Fail
             ("content", &row.content_type),
         ] {
             if let Some(value) = value {
-                say!("{name:<10} {value}");
+                say!("{name:<10} {}", text::flat(value));
             }
         }
         say!(
@@ -471,7 +473,7 @@ impl Page {
     fn next(&self, rows: usize, last: Option<&Value>) {
         match last {
             Some(place) if i32::try_from(rows) == Ok(self.limit) => {
-                say!("\nmore: --after '{place}'");
+                say!("\nmore: --after {}", text::quoted(&place.to_string()));
             }
             Some(_) => {}
             None => say!("nothing"),

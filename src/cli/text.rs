@@ -40,12 +40,19 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     text.chars().take(width - 1).chain(['…']).collect()
 }
 
-/// A line, cut to the width of the terminal if it goes to one; line breaks and other controls in it are blanks.
+/// Line breaks and other controls are blanks.
+pub(super) fn flat(text: &str) -> String {
+    text.replace(|c: char| c.is_control(), " ")
+}
+
+/// What whoever wrote a payload or answered a request put into it must not move the cursor of who reads it.
+pub(super) fn tame(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && c != '\n', " ")
+}
+
+/// A line, cut to the width of the terminal if it goes to one.
 pub(super) fn line(text: &str) -> String {
-    let text: String = text
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
+    let text = flat(text);
     let text = text.trim_end();
     match width() {
         Some(width) => cut(text, width),
@@ -63,7 +70,26 @@ pub(super) fn moment(text: &str) -> String {
 
 /// As JSON, for programs.
 pub(super) fn json<T: Serialize + ?Sized>(value: &T) -> Result<String, Failure> {
-    serde_json::to_string_pretty(value).map_err(|error| Failure::Other(error.to_string()))
+    let text = serde_json::to_string_pretty(value);
+    let text = text.map_err(|error| Failure::Other(error.to_string()))?;
+    Ok(escaped(&text))
+}
+
+/// JSON that means the same without the controls that it may have within strings.
+pub(super) fn escaped(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '\u{7f}'..='\u{9f}' => text.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+/// A word that a shell takes as it is.
+pub(super) fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
 }
 
 fn width() -> Option<usize> {
@@ -108,5 +134,12 @@ mod tests {
     #[test]
     fn nothing_that_moves_a_cursor_is_printed() {
         assert_eq!(line("a\nb\u{1b}[2Jc\t"), "a b [2Jc");
+        assert_eq!(tame("a\nb\u{1b}\u{9b}\r"), "a\nb   ");
+        assert_eq!(escaped("{\"a\": \"\u{9b}ä\"}"), "{\"a\": \"\\u009bä\"}");
+    }
+
+    #[test]
+    fn a_shell_takes_what_is_quoted_as_it_is() {
+        assert_eq!(quoted("[\"it's; $(id)\"]"), "'[\"it'\\''s; $(id)\"]'");
     }
 }

@@ -40,7 +40,7 @@ pub(super) struct Many {
     #[arg(long)]
     dry_run: bool,
     /// Go on with a job that was interrupted.
-    #[arg(long, value_name = "JOB", conflicts_with_all = ["ids", "topic", "endpoint", "key", "reason", "status", "error", "since", "until", "all", "dry_run"])]
+    #[arg(long, value_name = "JOB", conflicts_with_all = ["ids", "topic", "endpoint", "key", "reason", "status", "error", "since", "until", "all", "dry_run", "why", "by"])]
     resume: Option<i64>,
     #[command(flatten)]
     by: By,
@@ -53,7 +53,7 @@ pub(super) struct Replay {
     #[command(flatten)]
     many: Many,
     /// From what was delivered and is kept, instead of from the dead letters.
-    #[arg(long, conflicts_with_all = ["ids", "resume", "reason", "status", "error"])]
+    #[arg(long, conflicts_with_all = ["resume", "reason", "status", "error"])]
     delivered: bool,
     /// Under new ids: to their receivers they are other messages.
     #[arg(long, conflicts_with = "resume")]
@@ -92,19 +92,37 @@ pub(super) async fn replay(replay: Replay) -> Result<(), Failure> {
     for id in &replay.many.ids {
         let endpoint = replay.many.which.endpoint();
         let mandate = replay.many.by.mandate();
-        let (ids, pending) = store.replay(*id, endpoint, replay.new_key, mandate).await?;
-        match (ids.as_slice(), pending) {
-            ([], 0) => missing.push(id.to_string()),
-            ([], _) => say!("{id}: is pending already"),
-            ([same], _) if same == id => say!("{id}: is sent again"),
-            (ids, _) if ids.contains(id) => say!("{id}: is sent again, to {} endpoints", ids.len()),
-            (ids, _) => {
-                let ids: Vec<String> = ids.iter().map(Uuid::to_string).collect();
-                say!("{id}: is sent again as {}", ids.join(", "));
+        let (delivered, new_key) = (replay.delivered, replay.new_key);
+        let answer = store.replay(*id, endpoint, delivered, new_key, mandate);
+        let (ids, pending) = answer.await?;
+        let mut said = Vec::new();
+        match ids.as_slice() {
+            [] => {}
+            [same] if same == id => said.push("is sent again".to_owned()),
+            several if several.contains(id) => {
+                said.push(format!("is sent again, to {} endpoints", several.len()));
+            }
+            others => {
+                let others: Vec<String> = others.iter().map(Uuid::to_string).collect();
+                said.push(format!("is sent again as {}", others.join(", ")));
             }
         }
+        match (ids.len(), pending) {
+            (_, 0) => {}
+            (0, _) => said.push("is pending already".to_owned()),
+            (_, more) => said.push(format!("at {more} more it is pending already")),
+        }
+        if said.is_empty() {
+            missing.push(id.to_string());
+        } else {
+            say!("{id}: {}", said.join(", "));
+        }
     }
-    found(&missing, "dead, nor delivered and kept")
+    let what = match replay.delivered {
+        true => "delivered and kept",
+        false => "dead (with --delivered, what was delivered and is kept is sent again)",
+    };
+    found(&missing, what)
 }
 
 pub(super) async fn discard(discard: Many) -> Result<(), Failure> {
@@ -130,12 +148,17 @@ pub(super) async fn release_key(args: ReleaseKey) -> Result<(), Failure> {
     let endpoint = args.endpoint.as_deref();
     let opened = store.release_key(topic, key, endpoint, args.by.mandate());
     match opened.await? {
-        0 => Err(Failure::Other(format!(
-            "no dead message holds key {key:?} of topic {topic:?}"
-        ))),
+        0 => {
+            let at = endpoint.map_or(String::new(), |endpoint| {
+                format!(" at {endpoint} alone (one that died before fan-out holds it for all: leave out --endpoint)")
+            });
+            Err(Failure::Other(format!(
+                "no dead message holds key {key:?} of topic {topic:?}{at}"
+            )))
+        }
         _ => {
             say!(
-                "{topic}, key {key}: goes on without its dead message, which is still a dead letter"
+                "{topic:?}, key {key:?}: goes on without its dead message, which is still a dead letter"
             );
             Ok(())
         }
@@ -229,13 +252,23 @@ async fn many(store: &Store, verb: Verb, many: &Many) -> Result<(), Failure> {
     let Some(begun) = store.jobs(Some(job), 1).await?.pop() else {
         return Err(Failure::Other(format!("there is no job {job}")));
     };
-    tokio::select! {
-        done = see_through(store, &begun) => done,
-        () = shutdown() => Err(Failure::Other(format!(
-            "job {job} is not done: `outbox-relay {} --resume {job}` goes on with it, `outbox-relay jobs --abort {job}` ends it",
+    if begun.verb != verb.as_str() {
+        return Err(Failure::Usage(format!(
+            "job {job} is a {0}: `outbox-relay {0} --resume {job}` goes on with it",
             begun.verb
-        ))),
+        )));
     }
+    let what = tokio::select! {
+        done = see_through(store, &begun) => match done {
+            Err(Failure::Database(error)) => format!("{error}; "),
+            done => return done,
+        },
+        () = shutdown() => String::new(),
+    };
+    Err(Failure::Other(format!(
+        "{what}job {job} is not done: `outbox-relay {} --resume {job}` goes on with it, `outbox-relay jobs --abort {job}` ends it",
+        begun.verb
+    )))
 }
 
 async fn see_through(store: &Store, begun: &Job) -> Result<(), Failure> {
@@ -272,7 +305,14 @@ async fn see_through(store: &Store, begun: &Job) -> Result<(), Failure> {
     let started = Instant::now();
     let on_terminal = std::io::stderr().is_terminal();
     loop {
-        let progress = store.run_job(job, PIECE).await?;
+        let progress = match store.run_job(job, PIECE).await {
+            // Somebody has locked a lane for longer than a claim does, or each waited for the other: nothing was done.
+            Err(error) if error.is_crowded() => {
+                time::sleep(BUSY).await;
+                continue;
+            }
+            progress => progress?,
+        };
         let Progress {
             state,
             done,
@@ -293,11 +333,15 @@ async fn see_through(store: &Store, begun: &Job) -> Result<(), Failure> {
                     "sent again"
                 };
                 let were = if *pending > 0 {
-                    format!(", {pending} were pending already")
+                    format!(", {pending} were pending already, or are not what they were")
                 } else {
                     String::new()
                 };
-                say!("job {job}: {ended}, {done} {again}{were}");
+                let said = format!("job {job}: {ended}, {done} {again}{were}");
+                if ended != "done" {
+                    return Err(Failure::Other(said));
+                }
+                say!("{said}");
                 return Ok(());
             }
         }
@@ -363,7 +407,7 @@ fn describe(job: &Job) -> String {
         job.started_by,
         text::moment(&job.created_at)
     ));
-    words.join(", ")
+    text::flat(&words.join(", "))
 }
 
 fn found(missing: &[String], what: &str) -> Result<(), Failure> {
@@ -395,8 +439,8 @@ async fn unknown(store: &Store, endpoint: &str) -> Result<Failure, Failure> {
 
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse() {
-        Ok(number) if number > 0.0 && f64::is_finite(number) => Ok(number),
-        _ => Err("a number of messages in a second, more than 0".into()),
+        Ok(number) if (0.001..=1e6).contains(&number) => Ok(number),
+        _ => Err("a number of messages in a second, from 0.001 to 1000000".into()),
     }
 }
 

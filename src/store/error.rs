@@ -78,6 +78,11 @@ impl Error {
         }
     }
 
+    /// Whether somebody had locked what was needed, or each waited for the other: nothing was done, and another time it may be.
+    pub fn is_crowded(&self) -> bool {
+        matches!(self, Error::Statement { state: Some(state), .. } if ["55P03", "40P01"].contains(&state.as_str()))
+    }
+
     /// Whether the server refused what a row holds, or what somebody's trigger thinks of it: another row may pass. Not so where the
     /// server is away, busy, full or read-only, or the statement itself fits no schema (SQLSTATE classes, PostgreSQL's appendix A).
     pub fn is_data(&self) -> bool {

@@ -46,6 +46,9 @@ const FUNCTIONS: &[&str] = &[
     include_str!("../../sql/functions/pause.sql"),
     include_str!("../../sql/functions/resume.sql"),
     include_str!("../../sql/functions/cancel.sql"),
+    include_str!("../../sql/functions/maintain_partitions.sql"),
+    include_str!("../../sql/functions/ensure_partitions.sql"),
+    include_str!("../../sql/functions/check_filter.sql"),
     include_str!("../../sql/functions/revive.sql"),
     include_str!("../../sql/functions/replay.sql"),
     include_str!("../../sql/functions/forget.sql"),
@@ -56,13 +59,13 @@ const FUNCTIONS: &[&str] = &[
     include_str!("../../sql/functions/start_job.sql"),
     include_str!("../../sql/functions/run_job.sql"),
     include_str!("../../sql/functions/abort_job.sql"),
+    include_str!("../../sql/functions/obstacles.sql"),
     include_str!("../../sql/functions/why.sql"),
     include_str!("../../sql/functions/list.sql"),
     include_str!("../../sql/functions/history.sql"),
     include_str!("../../sql/functions/show.sql"),
     include_str!("../../sql/functions/take_tokens.sql"),
     include_str!("../../sql/functions/report.sql"),
-    include_str!("../../sql/functions/maintain_partitions.sql"),
 ];
 
 const ROLES: &str = include_str!("../../sql/roles.sql");

@@ -78,7 +78,7 @@ pub struct Progress {
     pub state: String,
     /// Messages that were replayed or discarded.
     pub done: i64,
-    /// Messages that were not, because they are pending already.
+    /// Messages that were not, because they are pending already, or are not any more what they were.
     pub pending: i64,
     /// Seconds until its rate lets it go on.
     pub wait: f64,
@@ -147,12 +147,13 @@ impl Store {
         Ok((row.get("cancelled"), row.get("in_flight")))
     }
 
-    /// Sends a dead or delivered message again, to one endpoint or to all that it went to. Returns the ids that are pending now, and
-    /// how many were pending already.
+    /// Sends a message again that is dead, or one that was `delivered`, to one endpoint or to all that it went to. Returns the ids that
+    /// are pending now, and how many were pending already.
     pub async fn replay(
         &self,
         id: Uuid,
         endpoint: Option<&str>,
+        delivered: bool,
         new_key: bool,
         mandate: Mandate<'_>,
     ) -> Result<(Vec<Uuid>, i32), Error> {
@@ -162,6 +163,7 @@ impl Store {
                 &[
                     (&id, Type::UUID),
                     (&endpoint, Type::TEXT),
+                    (&delivered, Type::BOOL),
                     (&new_key, Type::BOOL),
                     (&mandate.why, Type::TEXT),
                     (&mandate.by, Type::TEXT),
@@ -231,9 +233,10 @@ impl Store {
         mandate: Mandate<'_>,
     ) -> Result<i64, Error> {
         let source = verb.source();
-        let (name, new_key, rate) = match verb {
-            Verb::Replay { new_key, rate, .. } => ("replay", new_key, rate),
-            Verb::Discard => ("discard", false, None),
+        let name = verb.as_str();
+        let (new_key, rate) = match verb {
+            Verb::Replay { new_key, rate, .. } => (new_key, rate),
+            Verb::Discard => (false, None),
         };
         let mut parameters: Vec<Parameter<'_>> = vec![(&name, Type::TEXT), (&source, Type::TEXT)];
         parameters.extend(filter.parameters());
@@ -299,6 +302,14 @@ impl Filter {
 // === impl Verb ===
 
 impl Verb {
+    /// As the commands and the jobs call it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verb::Replay { .. } => "replay",
+            Verb::Discard => "discard",
+        }
+    }
+
     fn source(self) -> &'static str {
         match self {
             Verb::Replay {

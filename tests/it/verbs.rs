@@ -16,6 +16,7 @@ mod cli;
 mod find;
 mod jobs;
 mod life;
+mod pieces;
 mod replay;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -152,4 +153,36 @@ async fn who_cancelled_and_why_is_kept() {
         .await
         .unwrap();
     assert_eq!(told(&outbox, other).await, [("cancelled".into(), by, None)]);
+}
+
+#[tokio::test]
+async fn a_history_without_a_partition_of_today_stands_in_nobodys_way() {
+    let outbox = Outbox::new().await;
+    let me = outbox.relay().await;
+    outbox.insert("'k', null::timestamptz").await;
+    let id = bury(&outbox, &me, true).await.ids[0];
+    outbox.drop_partitions("outbox.attempts").await;
+    let replayed = outbox
+        .store
+        .replay(id, None, false, false, Mandate::default());
+    assert_eq!(replayed.await.unwrap(), (vec![id], 0));
+    outbox.drop_partitions("outbox.attempts").await;
+    let cancelled = outbox.store.cancel(id, Mandate::default());
+    assert_eq!(cancelled.await.unwrap(), (1, 0));
+    assert_eq!(told(&outbox, id).await.len(), 1);
+}
+
+#[tokio::test]
+async fn a_key_opens_though_its_dead_head_died_anew_under_another_place() {
+    let outbox = Outbox::new().await;
+    let me = outbox.relay().await;
+    outbox.insert("'k', null::timestamptz").await;
+    let id = bury(&outbox, &me, true).await.ids[0];
+    // The application used the id again, and that expired.
+    outbox.run("update outbox.dead_letters set seq = 77").await;
+    let replayed = outbox
+        .store
+        .replay(id, None, false, false, Mandate::default());
+    assert_eq!(replayed.await.unwrap(), (vec![id], 0));
+    assert_eq!(outbox.count("outbox.held_keys").await, 0);
 }

@@ -12,7 +12,7 @@ use rand::{Rng, RngExt, seq::IndexedRandom};
 use rustix::process::Signal;
 use tokio::{
     task::JoinSet,
-    time::{Instant, sleep},
+    time::{Instant, sleep, timeout},
 };
 use tokio_postgres::{Client, NoTls};
 
@@ -226,13 +226,17 @@ impl World {
                 client.batch_execute(all).await.unwrap();
             }
             Fault::KillBackend => {
-                let (client, driver) = self.connect().await;
+                let (client, mut driver) = self.connect().await;
                 let one = "select pid from pg_stat_activity where application_name = 'outbox-relay' limit 1";
                 let victim = client.query_opt(one, &[]).await.unwrap();
-                drop((client, driver));
                 if let Some(victim) = victim {
                     let pid = rustix::process::Pid::from_raw(victim.get(0)).unwrap();
-                    rustix::process::kill_process(pid, Signal::KILL).ok();
+                    if rustix::process::kill_process(pid, Signal::KILL).is_ok() {
+                        // Until the server has seen it, new connections are let in and cut off then. It had perhaps ended by itself.
+                        timeout(Duration::from_secs(5), driver.join_next())
+                            .await
+                            .ok();
+                    }
                 }
                 self.recovered().await;
             }

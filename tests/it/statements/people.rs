@@ -106,10 +106,10 @@ async fn questions(session: &Session, dead: Uuid, delivered: Uuid, pending: Uuid
     let none = None::<&str>;
     session.run("cancel", &[&pending, &none, &none]).await;
     session
-        .run("replay", &[&delivered, &none, &false, &none, &none])
+        .run("replay", &[&delivered, &none, &true, &false, &none, &none])
         .await;
     session
-        .run("replay", &[&dead, &none, &true, &none, &none])
+        .run("replay", &[&dead, &none, &false, &true, &none, &none])
         .await;
     session.run("discard", &[&dead, &none, &none, &none]).await;
     session

@@ -1,7 +1,10 @@
 //! The same from the command line: what it says, and how it exits.
 use std::process::Output;
 
-use outbox_relay::lab::receiver::Reply;
+use outbox_relay::{
+    lab::receiver::Reply,
+    store::{Filter, Mandate, Verb},
+};
 use rustix::process::Signal;
 use serde_json::Value;
 use uuid::Uuid;
@@ -173,13 +176,18 @@ async fn single_messages_are_replayed_discarded_and_cancelled() {
         says(url, &["replay", &a, "--why", "again"]).await,
         format!("{a}: is sent again\n")
     );
-    fails(
-        url,
-        &["replay", &a],
-        1,
-        &format!("not dead, nor delivered and kept: {a}"),
-    )
-    .await;
+    assert_eq!(
+        says(url, &["replay", &a]).await,
+        format!(
+            "{a}: is pending already
+"
+        )
+    );
+    let unknown = Uuid::nil().to_string();
+    let part = format!("what was delivered and is kept is sent again): {unknown}");
+    fails(url, &["replay", &unknown], 1, &part).await;
+    let part = format!("not delivered and kept: {unknown}");
+    fails(url, &["replay", &unknown, "--delivered"], 1, &part).await;
     assert!(
         says(url, &["replay", &b, "--new-key"])
             .await
@@ -250,7 +258,13 @@ async fn what_is_not_clear_is_not_done() {
         "cannot be used with",
     )
     .await;
-    fails(url, &["replay", "--all", "--rate", "0"], 2, "more than 0").await;
+    fails(
+        url,
+        &["replay", "--all", "--rate", "0"],
+        2,
+        "from 0.001 to 1000000",
+    )
+    .await;
     fails(
         url,
         &["replay", "--all", "--since", "yesterdayish"],
@@ -308,4 +322,69 @@ async fn a_job_that_is_interrupted_says_how_to_go_on() {
             .contains("job 1: done, 20 sent again")
     );
     assert_eq!(count(&scene.client, "dead_letters").await, 0);
+}
+
+#[tokio::test]
+async fn a_job_is_gone_on_with_by_its_own_verb() {
+    let scene = refused(2).await;
+    let url = &scene.database.url;
+    let store = scene.database.store();
+    let all = Filter::default();
+    let job = store.start_job(Verb::Discard, &all, Mandate::default());
+    assert_eq!(job.await.unwrap(), 1);
+    let part = "job 1 is a discard: `outbox-relay discard --resume 1` goes on with it";
+    fails(url, &["replay", "--resume", "1"], 2, part).await;
+    let also = ["discard", "--resume", "1", "--why", "x"];
+    fails(url, &also, 2, "cannot be used with").await;
+    says(url, &["jobs", "--abort", "1"]).await;
+    fails(url, &["discard", "--resume", "1"], 1, "job 1: aborted, 0").await;
+    assert_eq!(count(&scene.client, "dead_letters").await, 2);
+}
+
+#[tokio::test]
+async fn nothing_that_a_receiver_says_moves_the_cursor() {
+    let scene = Scene::new(|_| Reply::status(422).body("bad \u{1b}[31mred\u{9b}2J\r")).await;
+    let key = "'{\"a\": \"\u{9b}\"}', E'k\u{1b}]0;t'";
+    let id = insert_one(&scene.client, "payload, key", key).await;
+    let relay = scene.start();
+    all_settled(&scene.client, SOON).await;
+    relay.stop().await;
+    let (url, id) = (&scene.database.url, &id.to_string());
+    let tame = |text: &str| !text.contains(|c: char| c.is_control() && c != '\n');
+    for arguments in [
+        &["why", id][..],
+        &["show", id],
+        &["list", "dead"],
+        &["history"],
+        &["why", id, "--json"],
+        &["show", id, "--json"],
+        &["history", "--json"],
+    ] {
+        let said = says(url, arguments).await;
+        assert!(
+            tame(&said) && said.contains("bad "),
+            "{arguments:?}: {said:?}"
+        );
+    }
+    let life: Value = serde_json::from_str(&says(url, &["show", id, "--json"]).await).unwrap();
+    assert_eq!(life["dead"][0]["payload"]["a"], "\u{9b}");
+}
+
+#[tokio::test]
+async fn a_filter_that_can_mean_nothing_is_refused() {
+    let scene = refused(1).await;
+    let url = &scene.database.url;
+    let pending = "what is pending has no reason and no status";
+    let delivered = "what was delivered has no reason, status or error";
+    fails(url, &["list", "--status", "503"], 2, pending).await;
+    fails(url, &["list", "--reason", "attempts"], 2, pending).await;
+    fails(url, &["list", "delivered", "--error", "x"], 2, delivered).await;
+    for place in ["[]", "[\"x\",1,2,3,4]"] {
+        let part = "this is not the place of a message that is pending";
+        fails(url, &["list", "--after", place], 2, part).await;
+    }
+    let recent = says(url, &["list", "dead", "--since", "1h"]).await;
+    assert!(recent.contains("rejected"), "{recent}");
+    let old = says(url, &["list", "dead", "--until", "1h"]).await;
+    assert!(old.contains("nothing"), "{old}");
 }

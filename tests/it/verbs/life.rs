@@ -3,13 +3,13 @@ use std::collections::HashSet;
 
 use outbox_relay::{
     lab::receiver::Reply,
-    message::{Reason, Settlement},
-    store::{Claim, Mandate, Settle, Way},
+    message::{Lane, Reason, Settlement},
+    store::{Claim, Filter, Mandate, Settle, State, Way},
 };
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::deliver;
+use super::{bury, deliver};
 use crate::{
     outbox::{LANE, Outbox, take, take_in_order, verdict},
     support::{
@@ -254,7 +254,7 @@ async fn what_was_too_old_is_young_again_and_keeps_its_key() {
     let store = scene.database.store();
     assert_eq!(
         store
-            .replay(id, None, false, Mandate::default())
+            .replay(id, None, false, false, Mandate::default())
             .await
             .unwrap(),
         (vec![id], 0)
@@ -295,4 +295,128 @@ async fn a_payload_is_shown_as_it_was_written() {
     let life = outbox.store.show(id).await.unwrap().unwrap();
     assert!(life.get().contains(payload), "{life}");
     assert!(outbox.store.show(Uuid::nil()).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn what_waits_for_each_other_in_several_lanes_is_said_without_end() {
+    let outbox = Outbox::new().await;
+    outbox.relay().await;
+    let way = |endpoint: &str| Way {
+        lane: Lane {
+            topic: "t".into(),
+            endpoint: endpoint.into(),
+        },
+        leads_to: vec!["e".into(), "f".into()],
+        in_order: true,
+    };
+    let ways = ["", "e", "f"].map(way);
+    outbox.store.add_lanes(&ways).await.unwrap();
+    outbox.store.add_endpoints(&["e", "f"]).await.unwrap();
+    // At e A is before B; at f it was replayed, and comes after it.
+    let rows = "insert into outbox.messages (id, topic, endpoint, key, seq, generation, due_at) overriding system value values
+                ('00000000-0000-4000-8000-00000000000a', 't', 'e', 'k', 1, 0, null),
+                ('00000000-0000-4000-8000-00000000000b', 't', 'e', 'k', 2, 0, null),
+                ('00000000-0000-4000-8000-00000000000b', 't', 'f', 'k', 2, 0, null),
+                ('00000000-0000-4000-8000-00000000000a', 't', 'f', 'k', 3, 1, now())";
+    outbox.run(rows).await;
+    let pause = outbox.store.pause("e", mandate("moving", "ann"));
+    pause.await.unwrap();
+    let [a, b] = ["a", "b"].map(|end| format!("00000000-0000-4000-8000-00000000000{end}"));
+    let of = async |id: &str| -> Vec<(String, String)> {
+        let why = outbox.store.why(id.parse().unwrap()).await.unwrap();
+        why.into_iter().map(|why| (why.state, why.why)).collect()
+    };
+    let (of_a, of_b) = (of(&a).await, of(&b).await);
+    let states =
+        |why: &[(String, String)]| -> Vec<String> { why.iter().map(|why| why.0.clone()).collect() };
+    assert_eq!(states(&of_a), ["paused", "behind"]);
+    assert_eq!(states(&of_b), ["behind", "due"]);
+    assert!(
+        of_b[0].1.contains(&format!("behind message {a}")),
+        "{of_b:?}"
+    );
+    assert!(
+        of_b[0].1.contains("and of that: endpoint e was paused"),
+        "{of_b:?}"
+    );
+    // Of A the row at f, not the one at e.
+    assert!(
+        of_a[1].1.contains(&format!("behind message {b}")),
+        "{of_a:?}"
+    );
+    assert!(of_a[1].1.contains("and of that: it is due"), "{of_a:?}");
+}
+
+#[tokio::test]
+async fn odd_rows_are_explained_too() {
+    let outbox = Outbox::new().await;
+    let me = outbox.relay().await;
+    let insert = "insert into outbox.messages (topic, due_at, expires_at) values ('t', 'infinity', '-infinity') returning id";
+    let id: Uuid = outbox.one(insert, &[]).await;
+    is(
+        &outbox,
+        id,
+        "expired",
+        "it expired and is about to be a dead letter; it is scheduled for infinity",
+    )
+    .await;
+    outbox.run("delete from outbox.messages").await;
+
+    // A key that is held means nothing where keys have no order any more.
+    let key = outbox.insert("'k', null::timestamptz").await;
+    let hold = "insert into outbox.held_keys (topic, lane_endpoint, key, endpoint, id, seq) values ('t', '', 'k', 'e', gen_random_uuid(), 0)";
+    outbox.run(hold).await;
+    is(&outbox, key, "held", "its dead letter is gone").await;
+    let way = Way {
+        lane: LANE.clone(),
+        leads_to: vec!["f".into()],
+        in_order: false,
+    };
+    outbox.store.add_lanes(&[way]).await.unwrap();
+    is(&outbox, key, "due", "").await;
+    // It goes where its route leads now, whatever it was tried at.
+    outbox.run("update outbox.messages set sent_to = 'e'").await;
+    let why = outbox.store.why(key).await.unwrap();
+    assert_eq!(why[0].endpoint, "f");
+    let all = Filter::default();
+    let listed = outbox.store.list(State::Pending, &all, None, 10);
+    assert_eq!(listed.await.unwrap()[0].endpoint, "f");
+    outbox.run("delete from outbox.held_keys").await;
+
+    let old = bury(&outbox, &me, false).await.ids[0];
+    let new = outbox
+        .store
+        .replay(old, None, false, true, mandate("again", "ann"));
+    let new = new.await.unwrap().0[0];
+    is(
+        &outbox,
+        old,
+        "replayed",
+        &format!("it was replayed as {new} 00:00:0"),
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn what_readers_may_ask_they_may_run() {
+    let outbox = Outbox::new().await;
+    outbox.insert("null, null::timestamptz").await;
+    outbox.run("set role outbox_reader").await;
+    for ask in [
+        "outbox.list('pending')",
+        "outbox.list('dead', p_error => 'x')",
+        "outbox.history(p_failures => true)",
+        "outbox.matching()",
+        "outbox.why((select id from outbox.messages))",
+        "outbox.show((select id from outbox.messages))",
+    ] {
+        outbox.run(&format!("select * from {ask}")).await;
+    }
+    for verb in [
+        "outbox.replay(gen_random_uuid())",
+        "outbox.start_job('discard')",
+    ] {
+        let refused = outbox.client.batch_execute(&format!("select {verb}")).await;
+        assert!(refused.is_err(), "{verb}");
+    }
 }

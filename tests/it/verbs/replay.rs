@@ -27,7 +27,7 @@ async fn a_dead_letter_begins_afresh_as_the_same_message() {
 
     let answer = outbox
         .store
-        .replay(id, None, false, mandate("fixed", "ann"));
+        .replay(id, None, false, false, mandate("fixed", "ann"));
     assert_eq!(answer.await.unwrap(), (vec![id], 0));
     let same = "messages where attempts = 0 and lost = 0 and throttled = 0 and generation = 1 and last_error is null
                  and topic = 't' and endpoint = '' and sent_to = 'e' and key = 'k' and type = 'made'
@@ -46,12 +46,10 @@ async fn a_dead_letter_begins_afresh_as_the_same_message() {
     );
 
     // Once more: it is pending already, and nothing happens.
-    let again = outbox.store.replay(id, None, false, Mandate::default());
-    assert_eq!(
-        again.await.unwrap(),
-        (vec![], 0),
-        "there is no dead letter any more"
-    );
+    let again = outbox
+        .store
+        .replay(id, None, false, false, Mandate::default());
+    assert_eq!(again.await.unwrap(), (vec![], 1), "it is pending already");
     assert_eq!(outbox.count(&format!("outbox.{same}")).await, 1);
 }
 
@@ -73,7 +71,7 @@ async fn a_late_answer_does_not_remove_what_was_replayed() {
     // The head of its key: even its seq is the same.
     outbox
         .store
-        .replay(id, None, false, Mandate::default())
+        .replay(id, None, false, false, Mandate::default())
         .await
         .unwrap();
     assert_eq!(
@@ -111,7 +109,7 @@ async fn a_dead_head_that_holds_its_key_goes_back_to_its_place() {
 
     outbox
         .store
-        .replay(lease.ids[0], None, false, Mandate::default())
+        .replay(lease.ids[0], None, false, false, Mandate::default())
         .await
         .unwrap();
     assert_eq!(outbox.count("outbox.held_keys").await, 0);
@@ -153,9 +151,13 @@ async fn what_was_delivered_is_sent_again_from_the_archive_as_often_as_one_likes
     outbox.insert("'k', null::timestamptz").await;
     let id = deliver(&outbox, &me).await.ids[0];
     for generation in 1..4 {
-        let replayed = outbox.store.replay(id, None, false, Mandate::default());
+        let replayed = outbox
+            .store
+            .replay(id, None, true, false, Mandate::default());
         assert_eq!(replayed.await.unwrap(), (vec![id], 0));
-        let twice = outbox.store.replay(id, None, false, Mandate::default());
+        let twice = outbox
+            .store
+            .replay(id, None, true, false, Mandate::default());
         assert_eq!(twice.await.unwrap(), (vec![], 1), "it is pending already");
         let of: i32 = outbox
             .one(
@@ -178,7 +180,7 @@ async fn under_a_new_key_it_is_another_message_and_both_tell_of_it() {
     let old = bury(&outbox, &me, true).await.ids[0];
     let (ids, pending) = outbox
         .store
-        .replay(old, None, true, mandate("again", "ann"))
+        .replay(old, None, false, true, mandate("again", "ann"))
         .await
         .unwrap();
     assert_eq!((ids.len(), pending), (1, 0));
@@ -211,7 +213,7 @@ async fn what_expired_does_not_expire_again_at_once() {
     bury(&outbox, &me, false).await;
     outbox
         .store
-        .replay(id, None, false, Mandate::default())
+        .replay(id, None, false, false, Mandate::default())
         .await
         .unwrap();
     assert_eq!(
@@ -262,7 +264,7 @@ async fn of_several_endpoints_one_can_be_meant() {
     assert_eq!(outbox.count("outbox.dead_letters").await, 2);
     let one = outbox
         .store
-        .replay(id, Some("b"), false, Mandate::default());
+        .replay(id, Some("b"), false, false, Mandate::default());
     assert_eq!(one.await.unwrap(), (vec![id], 0));
     assert_eq!(
         outbox
@@ -313,7 +315,11 @@ async fn a_replay_waits_for_a_claim_and_none_is_half_seen() {
         .unwrap();
     let store = outbox.store.clone();
     let mut replay = tokio::task::JoinSet::new();
-    replay.spawn(async move { store.replay(id, None, false, Mandate::default()).await });
+    replay.spawn(async move {
+        store
+            .replay(id, None, false, false, Mandate::default())
+            .await
+    });
     outbox.blocked("outbox.replay").await;
     other.batch_execute("commit").await.unwrap();
     assert_eq!(
@@ -336,7 +342,9 @@ async fn what_the_application_inserted_again_is_not_overwritten() {
         )
         .await
         .unwrap();
-    let replayed = outbox.store.replay(id, None, false, Mandate::default());
+    let replayed = outbox
+        .store
+        .replay(id, None, false, false, Mandate::default());
     assert_eq!(replayed.await.unwrap(), (vec![], 1));
     assert_eq!(
         outbox.count("outbox.dead_letters").await,
@@ -352,7 +360,7 @@ async fn what_the_application_inserted_again_is_not_overwritten() {
     // As another message it can be.
     let replayed = outbox
         .store
-        .replay(id, None, true, Mandate::default())
+        .replay(id, None, false, true, Mandate::default())
         .await
         .unwrap();
     assert_eq!((replayed.0.len(), replayed.1), (1, 0));
