@@ -18,7 +18,7 @@ use crate::{
     maintenance,
     metrics::Metrics,
     relay::{self, Plan, Relay, Summary, Vitals},
-    store::{self, Store},
+    store::{self, Records, Store},
 };
 
 /// Why a relay does not run, or ran no further.
@@ -91,7 +91,10 @@ pub async fn run(
 /// What the loop needs of a configuration.
 fn relay(config: &Config) -> Relay {
     Relay {
-        archive: !config.maintenance.delivered.is_zero(),
+        records: Records {
+            payloads: !config.maintenance.delivered.is_zero(),
+            history: config.maintenance.record,
+        },
         config: config.relay.clone(),
         database: config.database.clone(),
         digest: config.digest.clone(),

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use self::sample::sample;
-use crate::store::{Error, Store};
+use crate::store::{Error, History, Store};
 
 /// How long history is kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +21,8 @@ pub struct Config {
     pub attempts: Duration,
     /// Payloads of delivered messages, for replay; zero = not kept at all.
     pub delivered: Duration,
+    /// Which attempts are kept at all.
+    pub record: History,
 }
 
 /// Days for which partitions exist ahead.

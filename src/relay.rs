@@ -43,7 +43,7 @@ use crate::{
     delivery::{ClientError, Endpoint},
     metrics::Metrics,
     route::Routes,
-    store::{self, Store},
+    store::{self, Records, Store},
 };
 
 /// What the loop needs to know.
@@ -86,8 +86,8 @@ pub struct Relay {
     pub endpoints: Vec<Endpoint>,
     /// Which topic goes where.
     pub routes: Routes,
-    /// Whether delivered payloads are kept.
-    pub archive: bool,
+    /// What is written of what was done.
+    pub records: Records,
     /// End, with success, as soon as nothing is due.
     pub until_empty: bool,
 }

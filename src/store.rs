@@ -18,6 +18,7 @@ mod find;
 mod hosts;
 mod identity;
 mod migrate;
+mod records;
 mod shape;
 mod statements;
 mod status;
@@ -41,6 +42,7 @@ pub use self::{
     expiry::{Expired, Expiry, Place},
     find::{Line, Listed, Search, State, Why},
     migrate::{Migrated, SCHEMA_VERSION, script},
+    records::{History, Records},
     shape::Alterations,
     statements::STATEMENTS,
     status::{COUNTED, DeadStatus, EndpointStatus, LaneStatus, RelayStatus, Status, Waiting},
@@ -254,7 +256,7 @@ impl Store {
         name: &str,
         lane_endpoint: &str,
         settles: &[Settle],
-        archive: bool,
+        records: Records,
     ) -> Result<SettleReport, Error> {
         let mut sorted: Vec<&Settle> = settles.iter().collect();
         // The first verdict on an id counts: the one under its newest lease, since an older one was given back before.
@@ -324,7 +326,8 @@ impl Store {
                         &column(&sorted, |s| seconds(now, s.started)),
                         Type::FLOAT8_ARRAY,
                     ),
-                    (&archive, Type::BOOL),
+                    (&records.payloads, Type::BOOL),
+                    (&records.history.as_str(), Type::TEXT),
                 ],
             )
             .await?;

@@ -16,7 +16,8 @@
 -- is gone); delay in seconds; reason of a
 -- death; hold = a dead head closes its key; attempt number (of one that died without a request: how many were made);
 -- outcome, NULL where no request was made; status, error,
--- response; duration and ago in seconds (ago = since the request was started). archive = keep delivered payloads.
+-- response; duration and ago in seconds (ago = since the request was started). archive = keep delivered payloads; history = all, failures (what
+-- was no delivery) or none of the attempts.
 --
 -- Returns the ids whose rows were settled, and why the history could not be written, NULL if it was.
 CREATE OR REPLACE FUNCTION outbox.settle(
@@ -24,6 +25,7 @@ CREATE OR REPLACE FUNCTION outbox.settle(
     p_lease bigint[], p_id uuid[], p_seq bigint[], p_generation integer[], p_settlement text[], p_delay double precision[],
     p_reason text[], p_hold boolean[], p_attempt integer[], p_outcome text[], p_status integer[],
     p_error text[], p_response text[], p_duration double precision[], p_ago double precision[], p_archive boolean,
+    p_history text DEFAULT 'all',
     OUT settled uuid[], OUT history_error text
 )
 LANGUAGE plpgsql
@@ -115,7 +117,7 @@ BEGIN
                            r.generation, r.attempt, r.status, r.topic, r.destination,
                            r.key, r.outcome, 'delivered', p_relay_name, r.error, r.response
                       FROM removed r
-                     WHERE v_history AND r.outcome IS NOT NULL
+                     WHERE v_history AND p_history = 'all' AND r.outcome IS NOT NULL
                 )
                 SELECT coalesce(array_agg(r.id), '{}') INTO settled FROM removed r;
             END IF;
@@ -162,7 +164,7 @@ BEGIN
                                    coalesce(p_outcome[b.n], p_reason[b.n]), p_status[b.n], p_error[b.n], p_response[b.n],
                                    p_duration[b.n], p_ago[b.n]
                               FROM buried b) s
-                     WHERE v_history AND s.outcome IS NOT NULL
+                     WHERE v_history AND p_history <> 'none' AND s.outcome IS NOT NULL
                 )
                 SELECT settled || coalesce(array_agg(s.id), '{}') INTO settled
                   FROM (SELECT b.id FROM buried b UNION ALL SELECT k.id FROM kept k) s;

@@ -23,6 +23,7 @@ use crate::{
     relay,
     retry::{self, Action, Actions, Backoff},
     route::{OnDead, Order, Pattern, Route, Routes, Target},
+    store::History,
 };
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -57,12 +58,23 @@ pub(crate) fn history(section: &Section<'_>) -> maintenance::Config {
     let config = maintenance::Config {
         attempts: section.duration("attempts", 30 * DAY, DAY..),
         delivered: section.duration("delivered", DAY, Duration::ZERO..),
+        record: record(section),
     };
     let whole = config.attempts.as_millis().is_multiple_of(DAY.as_millis());
     section.check(&["attempts"], whole, || {
         "must be whole days, as the partitions of the history are".into()
     });
     config
+}
+
+fn record(section: &Section<'_>) -> History {
+    const EXPECTED: &str = r#""all", "failures" or "none""#;
+    let all = [History::All, History::Failures, History::None];
+    let record = section.optional("record", EXPECTED, |text| {
+        let found = all.into_iter().find(|record| record.as_str() == text);
+        found.ok_or_else(|| format!("expected {EXPECTED}, found {text:?}"))
+    });
+    record.unwrap_or_default()
 }
 
 /// An entry of `[[endpoints]]`, right or wrong, as a route sees it.

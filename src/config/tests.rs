@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, time::Duration};
 use proptest::prelude::*;
 
 use super::*;
-use crate::retry;
+use crate::{retry, store::History};
 
 const SMALLEST: &str = r#"
 [[endpoints]]
@@ -47,6 +47,7 @@ max_due_age = "10m"
 [history]
 attempts = "7d"
 delivered = "0s"
+record = "failures"
 
 [defaults]
 concurrency = 8
@@ -129,6 +130,7 @@ fn two_keys_and_two_keys_are_enough() {
         maintenance::Config {
             attempts: seconds(30 * 86_400),
             delivered: seconds(86_400),
+            record: History::All,
         }
     );
     assert_eq!(
@@ -169,6 +171,7 @@ fn everything_can_be_set_and_is_inherited_key_by_key() {
     assert_eq!(config.admin.listen, "[::1]:9090".parse().ok());
     assert_eq!(config.maintenance.attempts, seconds(7 * 86_400));
     assert_eq!(config.maintenance.delivered, Duration::ZERO);
+    assert_eq!(config.maintenance.record, History::Failures);
     let full = |base, cap| {
         let [base, cap] = [base, cap].map(Duration::from_millis);
         retry::Backoff::Full {

@@ -9,6 +9,7 @@ use super::{Config, Relay};
 use crate::{
     delivery::{Client, ClientError, Endpoint},
     route::Routes,
+    store::Records,
 };
 
 /// A configuration that is ready to deliver by.
@@ -21,8 +22,8 @@ pub struct Plan {
     pub(super) endpoints: Vec<(Arc<Endpoint>, Client)>,
     /// Which topic goes where.
     pub(super) routes: Routes,
-    /// Whether delivered payloads are kept.
-    pub(super) archive: bool,
+    /// What is written of what was done.
+    pub(super) records: Records,
 }
 
 impl Plan {
@@ -49,7 +50,7 @@ impl Plan {
                 .map(ready)
                 .collect::<Result<_, _>>()?,
             routes: relay.routes,
-            archive: relay.archive,
+            records: relay.records,
         })
     }
 

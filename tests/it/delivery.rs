@@ -5,6 +5,7 @@ use outbox_relay::{
     delivery::EXCERPT,
     lab::receiver::{Receiver, Reply, Request},
     relay::Relay,
+    store::Records,
 };
 
 use crate::support::{
@@ -160,7 +161,7 @@ async fn without_an_archive_no_payload_is_kept() {
     let scene = Scene::new(|_| Reply::status(200)).await;
     insert_one(&scene.client, "payload", "'1'").await;
     let relay = start(Relay {
-        archive: false,
+        records: Records::ATTEMPTS,
         ..scene.relay()
     });
     all_settled(&scene.client, SOON).await;

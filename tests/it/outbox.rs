@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::LazyLock, time::Duration};
 
 use outbox_relay::{
     message::{Class, Delivery, Lane, Lease, Outcome, Settlement},
-    store::{Claim, Claimed, Floors, Registration, Settle, SettleReport, Shared, Store},
+    store::{Claim, Claimed, Floors, Records, Registration, Settle, SettleReport, Shared, Store},
 };
 use tokio::time::Instant;
 use tokio_postgres::{Client, types::ToSql};
@@ -138,18 +138,24 @@ impl Outbox {
 
     /// Settles without an archive.
     pub(crate) async fn settle(&self, me: &Registration, settles: &[Settle]) -> SettleReport {
-        self.send(me, settles, false).await
+        self.send(me, settles, Records::ATTEMPTS).await
     }
 
     /// Settles with an archive.
     pub(crate) async fn archive(&self, me: &Registration, settles: &[Settle]) -> SettleReport {
-        self.send(me, settles, true).await
+        self.send(me, settles, Records::ALL).await
     }
 
-    async fn send(&self, me: &Registration, settles: &[Settle], archive: bool) -> SettleReport {
+    /// Settles and writes down this much of it.
+    pub(crate) async fn send(
+        &self,
+        me: &Registration,
+        settles: &[Settle],
+        records: Records,
+    ) -> SettleReport {
         let settles = self.of_now(settles).await;
         self.store
-            .settle(me, "a relay", "", &settles, archive)
+            .settle(me, "a relay", "", &settles, records)
             .await
             .unwrap()
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use outbox_relay::{
     message::{Lease, Reason, Settlement},
-    store::{Claim, Registration, Settle},
+    store::{Claim, History, Records, Registration, Settle},
 };
 use uuid::Uuid;
 
@@ -245,7 +245,7 @@ async fn a_dead_letter_that_cannot_be_written_keeps_the_row_and_its_lease() {
     let dead = outbox.of_now(&dead).await;
     let error = outbox
         .store
-        .settle(&me, "a relay", "", &dead, true)
+        .settle(&me, "a relay", "", &dead, Records::ALL)
         .await
         .unwrap_err();
     assert!(error.to_string().contains("full_disk"), "{error}");
@@ -276,4 +276,34 @@ async fn a_failed_row_gives_back_the_rest_of_its_key() {
     assert!(outbox.claim(&me, &claim).await.lease.is_none());
     let untouched = "outbox.messages where attempts = 0 and due_at is null";
     assert_eq!(outbox.count(untouched).await, 2);
+}
+
+#[tokio::test]
+async fn as_much_is_written_down_as_is_wanted() {
+    for (history, want) in [
+        (History::All, vec!["dead", "delivered", "retry"]),
+        (History::Failures, vec!["dead", "retry"]),
+        (History::None, vec![]),
+    ] {
+        let (outbox, me, lease) = leased(3).await;
+        let ways = [
+            Settlement::Delivered,
+            Settlement::Retry(HOUR),
+            Settlement::Dead(Reason::Rejected),
+        ];
+        let verdicts = lease.ids.iter().zip(ways);
+        let settles: Vec<Settle> = verdicts
+            .map(|(id, way)| verdict(lease.id, *id, way))
+            .collect();
+        let records = Records {
+            history,
+            ..Records::ALL
+        };
+        let report = outbox.send(&me, &settles, records).await;
+        assert_eq!((report.settled.len(), report.history_error), (3, None));
+        let told = "select settlement from outbox.attempts order by settlement";
+        assert_eq!(outbox.all::<String>(told, &[]).await, want, "{history}");
+        assert_eq!(outbox.count("outbox.delivered").await, 1);
+        assert_eq!(outbox.count("outbox.dead_letters").await, 1);
+    }
 }

@@ -440,6 +440,7 @@ async fn settle(session: &Session, relay: Uuid, lease: i64, ids: &[Uuid]) {
                 &vec![0.1_f64; count],
                 &vec![0.1_f64; count],
                 &true,
+                &"all",
             ],
         )
         .await;

@@ -22,6 +22,7 @@ max_lost = 2
 [history]
 attempts = "7d"
 delivered = "0s"
+record = "failures"
 [defaults]
 concurrency = 8
 timeout = "5s"
@@ -167,7 +168,7 @@ fn the_file_has_every_key_and_is_right() {
     assert_eq!(read(FILE, &[]).map(|config| config.endpoints.len()), Ok(3));
     // Each unknown key is answered with all that are known in its place.
     for (table, at) in [
-        ("defaults", 18),
+        ("defaults", 19),
         ("relay", 5),
         ("history", 15),
         ("database", 1),

@@ -8,7 +8,7 @@ use super::*;
 use crate::{
     limit::{Limits, Rate},
     relay::{Config, Relay},
-    store,
+    store::{self, Records},
 };
 
 fn endpoint(name: &str, path: &str) -> Endpoint {
@@ -44,7 +44,7 @@ fn plan(endpoints: Vec<Endpoint>, before: Option<&Plan>) -> Plan {
         digest: String::new(),
         endpoints,
         routes: Routes::default(),
-        archive: false,
+        records: Records::ATTEMPTS,
         until_empty: false,
     };
     Plan::new(relay, before).unwrap()

@@ -9,7 +9,7 @@ use crate::{
     message::Settlement,
     metrics::Metrics,
     relay::crash::{self, Point},
-    store::{Error, Mandate, Registration, Settle, SettleReport, Store},
+    store::{Error, Mandate, Records, Registration, Settle, SettleReport, Store},
 };
 
 /// So many in one statement: its cost grows faster than its batch, and after an outage everything is finished at once.
@@ -20,7 +20,7 @@ pub(super) struct Beside {
     store: Store,
     me: Registration,
     name: String,
-    archive: bool,
+    records: Records,
     /// By lane endpoint.
     batches: VecDeque<(String, Vec<Settle>)>,
     done: Vec<(String, Vec<Settle>, Result<SettleReport, Error>)>,
@@ -35,7 +35,7 @@ impl Beside {
             let started = Instant::now();
             let settled = self
                 .store
-                .settle(&self.me, &self.name, &lane_endpoint, &batch, self.archive)
+                .settle(&self.me, &self.name, &lane_endpoint, &batch, self.records)
                 .await;
             crash::point(Point::Settled);
             let failed = settled.is_err();
@@ -72,7 +72,7 @@ impl Session<'_> {
             store: self.stage.settles.clone(),
             me: self.me.clone(),
             name: self.plan.config.name.clone(),
-            archive: self.plan.archive,
+            records: self.plan.records,
             batches,
             done: Vec::new(),
             metrics: self.stage.metrics.clone(),
@@ -130,7 +130,7 @@ impl Session<'_> {
         let report = self
             .stage
             .settles
-            .settle(&self.me, name, lane_endpoint, batch, self.plan.archive)
+            .settle(&self.me, name, lane_endpoint, batch, self.plan.records)
             .await?;
         crash::point(Point::Settled);
         self.stage.metrics.settle(batch.len(), started.elapsed());

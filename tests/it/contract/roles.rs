@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outbox_relay::{
     message::{Reason, Settlement},
-    store::{ClaimState, Settle, Store},
+    store::{ClaimState, Records, Settle, Store},
 };
 
 use super::{SqlState, config, store};
@@ -164,7 +164,7 @@ async fn the_relay_can_run_all_that_it_runs() {
         .collect();
     let settles = outbox.of_now(&settles).await;
     let report = store
-        .settle(&me, "a relay", "", &settles, true)
+        .settle(&me, "a relay", "", &settles, Records::ALL)
         .await
         .unwrap();
     assert_eq!((report.settled.len(), report.history_error), (3, None));

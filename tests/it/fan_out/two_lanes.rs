@@ -4,7 +4,7 @@ use std::{sync::LazyLock, time::Duration};
 
 use outbox_relay::{
     message::{Lane, Reason, Settlement},
-    store::{Claim, Registration, Settle},
+    store::{Claim, Records, Registration, Settle},
 };
 use uuid::Uuid;
 
@@ -119,7 +119,7 @@ async fn nothing_of_a_key_goes_while_the_other_lane_has_a_lease_on_it() {
         let settles = outbox.of_now(&[settle]).await;
         outbox
             .store
-            .settle(&me, "a relay", &first.endpoint, &settles, false)
+            .settle(&me, "a relay", &first.endpoint, &settles, Records::ATTEMPTS)
             .await
             .unwrap();
         assert!(
@@ -164,7 +164,7 @@ async fn a_dead_head_holds_its_key_in_both_lanes() {
         let settles = outbox.of_now(&[dead]).await;
         outbox
             .store
-            .settle(&me, "a relay", &first.endpoint, &settles, false)
+            .settle(&me, "a relay", &first.endpoint, &settles, Records::ATTEMPTS)
             .await
             .unwrap();
         assert_eq!(

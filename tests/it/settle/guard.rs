@@ -2,7 +2,7 @@
 
 use outbox_relay::{
     message::{Reason, Settlement},
-    store::Settle,
+    store::{Records, Settle},
 };
 
 use super::{HOUR, leased};
@@ -219,9 +219,11 @@ async fn settle_and_reap_at_the_same_time_never_deadlock() {
         let settles = outbox.of_now(&settles).await;
         let some = outbox.of_now(&some).await;
         let (settled, reaped, late) = tokio::join!(
-            outbox.store.settle(&me, "a relay", "", &settles, true),
+            outbox
+                .store
+                .settle(&me, "a relay", "", &settles, Records::ALL),
             reaper.reap(me.relay, 0, u32::from(round % 2 == 0)),
-            late.settle(&me, "a relay", "", &some, false),
+            late.settle(&me, "a relay", "", &some, Records::ATTEMPTS),
         );
         settled.unwrap();
         assert!(reaped.unwrap().reaped);

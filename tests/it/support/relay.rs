@@ -7,6 +7,7 @@ use outbox_relay::{
     relay::{self, Error, Relay, Summary},
     retry,
     route::{Order, Pattern, Route, Routes},
+    store::Records,
 };
 use tokio::{sync::oneshot, task::JoinSet};
 
@@ -62,7 +63,7 @@ pub(crate) fn relay(database: &str, endpoint: Endpoint) -> Relay {
         digest: "digest".into(),
         endpoints: vec![endpoint],
         routes: routes(&[("**", &to)]),
-        archive: true,
+        records: Records::ALL,
         until_empty: false,
     }
 }

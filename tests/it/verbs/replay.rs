@@ -1,7 +1,7 @@
 //! Replay: what comes back, as what, and in which place.
 use outbox_relay::{
     message::{Lane, Reason, Settlement},
-    store::{Claim, Mandate, Settle},
+    store::{Claim, Mandate, Records, Settle},
 };
 use uuid::Uuid;
 
@@ -256,7 +256,7 @@ async fn of_several_endpoints_one_can_be_meant() {
                 "a relay",
                 endpoint,
                 &seq_of(&outbox, vec![dead], endpoint).await,
-                false,
+                Records::ATTEMPTS,
             )
             .await
             .unwrap();
