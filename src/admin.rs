@@ -1,14 +1,19 @@
-//! What a relay answers over HTTP: whether it lives, has started, and can deliver; and what it counts.
+//! What a relay answers over HTTP: whether it lives, has started, and can deliver; what it counts; and what
+//! operators see and do.
 //!
 //! Model: a skin over what the relay says of itself; no answer waits for the database.
 //! Failure: who connects is a guest. There are only so many connections at once, of which the oldest makes room for the next, so
 //! that guests who say nothing keep no probe from being answered; each has only so long for the head of a request. Against a flood of
 //! thousands of connections a second there is nothing here: that is for the network.
 
+mod api;
+mod callers;
 mod health;
+mod jobs;
+mod problem;
 mod scrape;
 
-use std::{collections::VecDeque, io, net::SocketAddr, time::Duration};
+use std::{collections::VecDeque, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use axum::Router;
 use hyper::server::conn::http1;
@@ -18,12 +23,18 @@ use hyper_util::{
 };
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::Notify,
     task::{AbortHandle, JoinSet},
     time,
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::{metrics::Metrics, relay::Vitals};
+use self::{api::Api, callers::Callers};
+use crate::{
+    metrics::Metrics,
+    relay::Vitals,
+    store::{self, Store},
+};
 
 /// Connections at once.
 const CONNECTIONS: usize = 64;
@@ -38,20 +49,38 @@ pub struct Config {
     pub listen: Option<SocketAddr>,
     /// How often the database is looked at for those who scrape.
     pub sample_every: Duration,
+    /// The file with the tokens of those who may change things.
+    pub operators_file: Option<PathBuf>,
+    /// The file with the tokens of those who may read.
+    pub readers_file: Option<PathBuf>,
 }
 
 /// What listens and does not answer yet.
 pub struct Door {
     listener: TcpListener,
     router: Router,
+    /// Where there is an API: what sees its jobs through.
+    jobs: Option<(Store, Arc<Notify>)>,
+    vitals: Vitals,
 }
 
-/// The address could not be listened at.
+/// Nobody can ask.
 #[derive(Debug, thiserror::Error)]
-#[error("http.listen {address}: {error}")]
-pub struct Error {
-    address: SocketAddr,
-    error: io::Error,
+pub enum Error {
+    /// The address is taken, or is none of this host's.
+    #[error("http.listen {address}: {error}")]
+    Address {
+        /// Which one.
+        address: SocketAddr,
+        /// Why not.
+        error: io::Error,
+    },
+    /// A file of tokens can't be used.
+    #[error("{0}")]
+    Tokens(String),
+    /// The database's configuration can't be used.
+    #[error(transparent)]
+    Database(#[from] store::Error),
 }
 
 impl Door {
@@ -59,9 +88,10 @@ impl Door {
     ///
     /// # Errors
     ///
-    /// The address is taken, or is none of this host's.
+    /// The address is taken, or is none of this host's; a file of tokens can't be used.
     pub async fn open(
         config: &Config,
+        database: &store::Config,
         vitals: &Vitals,
         metrics: &Metrics,
     ) -> Result<Option<Door>, Error> {
@@ -70,17 +100,38 @@ impl Door {
         };
         let listener = TcpListener::bind(address)
             .await
-            .map_err(|error| Error { address, error })?;
+            .map_err(|error| Error::Address { address, error })?;
         if let Ok(address) = listener.local_addr() {
             tracing::info!(%address, "listening for HTTP");
         }
-        let router = health::router(vitals.clone()).merge(scrape::router(metrics.clone()));
-        Ok(Some(Door { listener, router }))
+        let mut router = health::router(vitals.clone()).merge(scrape::router(metrics.clone()));
+        let (operators, readers) = (config.operators_file.as_ref(), config.readers_file.as_ref());
+        let mut jobs = None;
+        if operators.or(readers).is_some() {
+            let callers = Callers::new(operators, readers).map_err(Error::Tokens)?;
+            let begun = Arc::new(Notify::new());
+            let api = Api {
+                store: Store::new(database)?,
+                callers: Arc::new(callers),
+                begun: Arc::clone(&begun),
+            };
+            jobs = Some((api.store.clone(), begun));
+            router = router.merge(api::router(api));
+        }
+        Ok(Some(Door {
+            listener,
+            router,
+            jobs,
+            vitals: vitals.clone(),
+        }))
     }
 
     /// Answers until the stop.
     pub async fn run(self, stop: &CancellationToken) {
         let mut tasks = JoinSet::new();
+        if let Some((store, begun)) = self.jobs {
+            tasks.spawn(jobs::run(store, begun, self.vitals, stop.clone()));
+        }
         let mut guests: VecDeque<AbortHandle> = VecDeque::new();
         let mut failing = false;
         loop {

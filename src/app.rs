@@ -47,7 +47,7 @@ pub async fn run(
         .map_err(|error| relay::Error::Random(error.to_string()))?;
     let vitals = Vitals::new();
     let metrics = Metrics::new();
-    let door = Door::open(&config.admin, &vitals, &metrics).await?;
+    let door = Door::open(&config.admin, &config.database, &vitals, &metrics).await?;
     let stop = CancellationToken::new();
     let admin = config.admin.clone();
     let looks = Store::single(&config.database, store::PATIENCE).map_err(relay::Error::from)?;

@@ -20,7 +20,7 @@ pub mod batch;
 mod body;
 mod classify;
 mod connection;
-mod file;
+pub(crate) mod file;
 pub mod format;
 #[cfg(fuzzing)]
 pub mod fuzz;

@@ -2,14 +2,15 @@
 -- can go on after whatever ended it.
 --
 -- Parameters: verb = replay or discard; then the filter, see outbox.matching: what dies or is delivered from now on is not meant;
--- new_key = under new ids; rate = messages in a second at most, from 0.001 to 1000000; who and why, for the history.
+-- new_key = under new ids; rate = messages in a second at most, from 0.001 to 1000000; who and why, for the history; unattended = relays
+-- that have an HTTP API see it through.
 -- Returns the job's number.
 CREATE OR REPLACE FUNCTION outbox.start_job(
     p_verb text, p_source text DEFAULT 'dead', p_topic text DEFAULT NULL, p_endpoint text DEFAULT NULL, p_key text DEFAULT NULL,
     p_reason text DEFAULT NULL, p_status integer DEFAULT NULL, p_error text DEFAULT NULL,
     p_since timestamptz DEFAULT NULL, p_until timestamptz DEFAULT NULL,
     p_new_key boolean DEFAULT false, p_rate double precision DEFAULT NULL,
-    p_why text DEFAULT NULL, p_by text DEFAULT current_user
+    p_why text DEFAULT NULL, p_by text DEFAULT current_user, p_unattended boolean DEFAULT false
 ) RETURNS bigint
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -28,9 +29,9 @@ BEGIN
     -- Who did what to which message stays in the history; this is only for those who watch.
     DELETE FROM outbox.jobs j WHERE j.finished_at < now() - interval '90 days';
     INSERT INTO outbox.jobs (verb, source, topic, endpoint, key, reason, status, error, since, until, cursor_at, new_key, rate,
-        why, started_by)
+        why, started_by, unattended)
     VALUES (p_verb, p_source, p_topic, p_endpoint, p_key, p_reason, p_status, p_error, coalesce(p_since, '-infinity'),
-            least(p_until, clock_timestamp()), coalesce(p_since, '-infinity'), p_new_key, p_rate, p_why, p_by)
+            least(p_until, clock_timestamp()), coalesce(p_since, '-infinity'), p_new_key, p_rate, p_why, p_by, p_unattended)
     RETURNING jobs.job INTO v_job;
     RETURN v_job;
 END

@@ -313,6 +313,7 @@ CREATE TABLE outbox.jobs (
     status      integer,
     error       text,
     new_key     boolean NOT NULL,
+    unattended  boolean NOT NULL,
     rate        double precision CHECK (rate BETWEEN 0.001 AND 1000000),
     -- how far it is
     state       text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'done', 'aborted')),
@@ -329,6 +330,7 @@ CREATE TABLE outbox.jobs (
     why         text
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE  outbox.jobs           IS 'Public, read only. Replays and discards of many messages: what they are for, and how far they are.';
+COMMENT ON COLUMN outbox.jobs.unattended IS 'Relays see it through; else whoever began it does.';
 COMMENT ON COLUMN outbox.jobs.done      IS 'Messages that were replayed or discarded.';
 COMMENT ON COLUMN outbox.jobs.pending   IS 'Messages that were not replayed, because they are pending already.';
 COMMENT ON COLUMN outbox.jobs.next_at   IS 'Its rate lets it go on then.';

@@ -244,7 +244,9 @@ async fn many(store: &Store, verb: Verb, many: &Many) -> Result<(), Failure> {
                     "no message is meant by that: nothing was done".into(),
                 ));
             }
-            let job = store.start_job(verb, &filter, many.by.mandate()).await?;
+            let job = store
+                .start_job(verb, &filter, many.by.mandate(), false)
+                .await?;
             say!("job {job}: {total} messages");
             job
         }

@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const LARGEST: u64 = 4 << 20;
 
 /// What is made of one or more files, made anew when one of them changes.
-pub(super) struct Watched<T> {
+pub(crate) struct Watched<T> {
     /// Whose files they are, for the log.
     endpoint: String,
     paths: Vec<PathBuf>,
@@ -35,10 +35,10 @@ pub(super) struct Watched<T> {
 type Make<T> = dyn Fn(&[Content]) -> Result<T, String> + Send + Sync;
 
 /// A file and what it holds.
-pub(super) struct Content {
-    pub(super) path: PathBuf,
+pub(crate) struct Content {
+    pub(crate) path: PathBuf,
     /// All of it.
-    pub(super) text: String,
+    pub(crate) text: String,
 }
 
 struct State<T> {
@@ -64,7 +64,7 @@ struct Stamp {
 
 impl<T> Watched<T> {
     /// Reads the files now; the error names the file. Without a path the value is made once and stays.
-    pub(super) fn new(
+    pub(crate) fn new(
         endpoint: &str,
         paths: Vec<PathBuf>,
         make: impl Fn(&[Content]) -> Result<T, String> + Send + Sync + 'static,
@@ -85,7 +85,7 @@ impl<T> Watched<T> {
     }
 
     /// What the files hold now, or held when they were last good.
-    pub(super) fn current(&self) -> Arc<T> {
+    pub(crate) fn current(&self) -> Arc<T> {
         self.at(Instant::now())
     }
 
@@ -134,7 +134,7 @@ impl<T> Watched<T> {
 
 impl Content {
     /// A message about this file.
-    pub(super) fn wrong(&self, what: impl std::fmt::Display) -> String {
+    pub(crate) fn wrong(&self, what: impl std::fmt::Display) -> String {
         format!("{}: {what}", self.path.display())
     }
 

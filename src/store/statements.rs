@@ -80,6 +80,7 @@ statements! {
     STATUS_LANES = "status_lanes",
     STATUS_RELAYS = "status_relays",
     TAKE_TOKENS = "take_tokens",
+    UNATTENDED = "unattended",
     UNLISTEN = "unlisten",
     VERSION = "version",
     WATCH_CLIENT = "watch_client",

@@ -1,13 +1,14 @@
 //! What operators do to messages. The functions in `sql/functions` of the same names say what each means.
 
 use serde::{Deserialize, Serialize};
-use tokio_postgres::types::Type;
+use tokio_postgres::{Row, types::Type};
 use uuid::Uuid;
 
 use super::{Error, Parameter, Store, find, sql};
 
 /// Which dead or delivered messages are meant; `None` lets all pass, and all that is given must fit.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Filter {
     /// The topic, whole or with a `*` at its end.
     pub topic: Option<String>,
@@ -21,7 +22,7 @@ pub struct Filter {
     pub status: Option<i32>,
     /// A part of its last error, in upper or lower case.
     pub error: Option<String>,
-    /// When it died or was delivered: a time as PostgreSQL reads it, or `ago ` and an interval.
+    /// When it died or was delivered: a time as PostgreSQL reads it, or a length of time before now: `2h`, `ago 90 s`.
     pub since: Option<String>,
     /// Not after, in the same form.
     pub until: Option<String>,
@@ -226,11 +227,13 @@ impl Store {
     }
 
     /// Begins a verb on all that a filter means, and returns the job's number: [`Store::run_job`] does it.
+    /// Somebody sees it through, or relays do (`unattended`).
     pub async fn start_job(
         &self,
         verb: Verb,
         filter: &Filter,
         mandate: Mandate<'_>,
+        unattended: bool,
     ) -> Result<i64, Error> {
         let source = verb.source();
         let name = verb.as_str();
@@ -240,11 +243,12 @@ impl Store {
         };
         let mut parameters: Vec<Parameter<'_>> = vec![(&name, Type::TEXT), (&source, Type::TEXT)];
         parameters.extend(filter.parameters());
-        let rest: [Parameter<'_>; 4] = [
+        let rest: [Parameter<'_>; 5] = [
             (&new_key, Type::BOOL),
             (&rate, Type::FLOAT8),
             (&mandate.why, Type::TEXT),
             (&mandate.by, Type::TEXT),
+            (&unattended, Type::BOOL),
         ];
         parameters.extend(rest);
         Ok(self.one(sql::START_JOB, &parameters).await?.get("job"))
@@ -261,6 +265,13 @@ impl Store {
             pending: row.get::<_, Option<i64>>("pending").unwrap_or_default(),
             wait: row.get("wait"),
         })
+    }
+
+    /// The jobs that only relays see through, and for how many seconds the rate of each keeps it waiting.
+    pub async fn unattended_jobs(&self) -> Result<Vec<(i64, f64)>, Error> {
+        let rows = self.call(sql::UNATTENDED, &[]).await?;
+        let job = |row: &Row| (row.get("job"), row.get("wait"));
+        Ok(rows.iter().map(job).collect())
     }
 
     /// Ends a job where it is. Returns whether it was running; `None`: there is no such job.

@@ -6,6 +6,7 @@
     reason = "a test that can't go on says where by panicking"
 )]
 
+mod api;
 mod batches;
 mod claim;
 mod cli;

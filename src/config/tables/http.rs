@@ -16,9 +16,13 @@ pub(crate) fn http(section: &Section<'_>) -> (admin::Config, Option<Duration>) {
     });
     let max_due_age = section.duration_if_any("max_due_age", 5 * MINUTE, SECOND..=365 * DAY);
     let sample_every = section.duration("sample_every", 15 * SECOND, SECOND..=60 * MINUTE);
+    let operators_file = section.path("operators_file", "/run/secrets/operators");
+    let readers_file = section.path("readers_file", "/run/secrets/readers");
     let config = admin::Config {
         listen,
         sample_every,
+        operators_file,
+        readers_file,
     };
     (config, max_due_age)
 }

@@ -120,7 +120,7 @@ async fn questions(session: &Session, dead: Uuid, delivered: Uuid, pending: Uuid
         ("replay", "delivered"),
         ("discard", "dead"),
     ] {
-        let parameters: [&(dyn ToSql + Sync); 14] = [
+        let parameters: [&(dyn ToSql + Sync); 15] = [
             &verb,
             &source,
             &none,
@@ -135,6 +135,7 @@ async fn questions(session: &Session, dead: Uuid, delivered: Uuid, pending: Uuid
             &None::<f64>,
             &none,
             &none,
+            &false,
         ];
         let job: i64 = session.run("start_job", &parameters).await[0].get("job");
         for _ in 0..3 {

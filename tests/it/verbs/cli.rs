@@ -330,7 +330,7 @@ async fn a_job_is_gone_on_with_by_its_own_verb() {
     let url = &scene.database.url;
     let store = scene.database.store();
     let all = Filter::default();
-    let job = store.start_job(Verb::Discard, &all, Mandate::default());
+    let job = store.start_job(Verb::Discard, &all, Mandate::default(), false);
     assert_eq!(job.await.unwrap(), 1);
     let part = "job 1 is a discard: `outbox-relay discard --resume 1` goes on with it";
     fails(url, &["replay", "--resume", "1"], 2, part).await;

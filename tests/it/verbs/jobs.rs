@@ -140,7 +140,7 @@ async fn a_filter_means_the_same_counted_replayed_and_discarded() {
             kept.commit().await.unwrap();
             let job = outbox
                 .store
-                .start_job(verb, &filter, Mandate::default())
+                .start_job(verb, &filter, Mandate::default(), false)
                 .await
                 .unwrap();
             let (end, _) = finish(&outbox, job, 7).await;
@@ -159,7 +159,7 @@ async fn a_job_goes_on_where_it_stopped_and_keeps_who_and_why() {
     dead(&outbox, 50).await;
     let job = outbox
         .store
-        .start_job(REPLAY, &all(), mandate("receiver fixed", "ann"))
+        .start_job(REPLAY, &all(), mandate("receiver fixed", "ann"), false)
         .await
         .unwrap();
     let first = outbox.store.run_job(job, 20).await.unwrap();
@@ -204,7 +204,7 @@ async fn what_dies_again_is_not_replayed_by_the_same_job() {
     bury(&outbox, &me, false).await;
     let job = outbox
         .store
-        .start_job(REPLAY, &all(), Mandate::default())
+        .start_job(REPLAY, &all(), Mandate::default(), false)
         .await
         .unwrap();
     outbox.store.run_job(job, 5).await.unwrap();
@@ -240,7 +240,7 @@ async fn a_rate_is_kept_and_an_abort_ends_it() {
     };
     let job = outbox
         .store
-        .start_job(slow, &all(), Mandate::default())
+        .start_job(slow, &all(), Mandate::default(), false)
         .await
         .unwrap();
     let first = outbox.store.run_job(job, 500).await.unwrap();
@@ -281,7 +281,7 @@ async fn what_was_delivered_more_than_once_is_sent_again_once() {
     for round in 1..4_i64 {
         let job = outbox
             .store
-            .start_job(delivered, &all(), Mandate::default())
+            .start_job(delivered, &all(), Mandate::default(), false)
             .await
             .unwrap();
         let mut seen = 0;
@@ -342,7 +342,7 @@ async fn what_can_not_be_meant_is_refused_with_the_reason() {
     ] {
         let error = outbox
             .store
-            .start_job(verb, filter, Mandate::default())
+            .start_job(verb, filter, Mandate::default(), false)
             .await
             .unwrap_err();
         assert!(error.to_string().contains(says), "{error}");

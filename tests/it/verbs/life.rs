@@ -414,7 +414,7 @@ async fn what_readers_may_ask_they_may_run() {
     }
     for verb in [
         "outbox.replay(gen_random_uuid())",
-        "outbox.start_job('discard')",
+        "outbox.start_job('discard', false)",
     ] {
         let refused = outbox.client.batch_execute(&format!("select {verb}")).await;
         assert!(refused.is_err(), "{verb}");

@@ -19,7 +19,7 @@ async fn what_died_anew_of_something_else_is_not_discarded() {
         .unwrap();
     let job = outbox
         .store
-        .start_job(Verb::Discard, &all(), Mandate::default())
+        .start_job(Verb::Discard, &all(), Mandate::default(), false)
         .await
         .unwrap();
     let store = outbox.store.clone();
@@ -50,7 +50,7 @@ async fn an_application_that_uses_ids_again_is_never_the_one_to_be_chosen() {
     shop.execute(insert, &[&ids[20]]).await.unwrap();
     let job = outbox
         .store
-        .start_job(REPLAY, &all(), Mandate::default())
+        .start_job(REPLAY, &all(), Mandate::default(), false)
         .await
         .unwrap();
     let store = outbox.store.clone();
@@ -91,7 +91,7 @@ async fn a_piece_is_bounded_in_bytes() {
         .await;
     let job = outbox
         .store
-        .start_job(REPLAY, &all(), Mandate::default())
+        .start_job(REPLAY, &all(), Mandate::default(), false)
         .await
         .unwrap();
     let mut done = Vec::new();
@@ -118,7 +118,7 @@ async fn few_of_many_are_found_piece_by_piece() {
     };
     let job = outbox
         .store
-        .start_job(Verb::Discard, &rare, Mandate::default())
+        .start_job(Verb::Discard, &rare, Mandate::default(), false)
         .await
         .unwrap();
     let (end, pieces) = finish(&outbox, job, 10).await;
@@ -154,7 +154,7 @@ async fn of_what_was_delivered_the_same_is_counted_as_is_sent() {
         assert_eq!(count, want, "{filter:?}");
         let job = outbox
             .store
-            .start_job(delivered, &filter, Mandate::default())
+            .start_job(delivered, &filter, Mandate::default(), false)
             .await
             .unwrap();
         let (end, _) = finish(&outbox, job, 1).await;

@@ -133,7 +133,7 @@ async fn what_died_and_let_its_key_go_on_comes_after_what_is_there_in_the_old_or
     let there = outbox.insert("'k', null::timestamptz").await;
     let job = outbox
         .store
-        .start_job(jobs::REPLAY, &jobs::all(), Mandate::default())
+        .start_job(jobs::REPLAY, &jobs::all(), Mandate::default(), false)
         .await
         .unwrap();
     jobs::finish(&outbox, job, 100).await;

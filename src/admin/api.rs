@@ -1,0 +1,61 @@
+//! `/v1`: what operators see and do, as JSON. A skin over the store's methods, which the command line has as well.
+//!
+//! Every request bears a token (see `callers`); without token files there is no `/v1`. Errors are problems (RFC 9457). Lists come
+//! in pages: `next` of an answer is `after` of the next request. What changes something names its bearer in the history.
+
+mod act;
+mod read;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    http::StatusCode,
+    routing::{get, post},
+};
+use tokio::sync::Notify;
+
+use super::{callers::Callers, problem::Problem};
+use crate::store::Store;
+
+/// What all requests share.
+#[derive(Clone)]
+pub(super) struct Api {
+    pub(super) store: Store,
+    pub(super) callers: Arc<Callers>,
+    /// There is a new job.
+    pub(super) begun: Arc<Notify>,
+}
+
+pub(super) fn router(api: Api) -> Router {
+    Router::new()
+        .route("/v1/status", get(read::status))
+        .route("/v1/messages", get(read::list))
+        .route("/v1/messages/{id}", get(read::show))
+        .route("/v1/messages/{id}/why", get(read::why))
+        .route("/v1/messages/{id}/replay", post(act::replay))
+        .route("/v1/messages/{id}/discard", post(act::discard))
+        .route("/v1/messages/{id}/cancel", post(act::cancel))
+        .route("/v1/history", get(read::history))
+        .route("/v1/matching", get(read::matching))
+        .route("/v1/jobs", get(read::jobs).post(act::start_job))
+        .route("/v1/jobs/{job}", get(read::job))
+        .route("/v1/jobs/{job}/abort", post(act::abort_job))
+        .route("/v1/keys/release", post(act::release_key))
+        .route("/v1/endpoints/{endpoint}/pause", post(act::pause))
+        .route("/v1/endpoints/{endpoint}/resume", post(act::resume))
+        .route("/v1/{*nothing}", get(nothing).post(nothing))
+        .method_not_allowed_fallback(not_allowed)
+        .with_state(api)
+}
+
+async fn nothing() -> Problem {
+    Problem::missing("there is nothing here")
+}
+
+async fn not_allowed() -> Problem {
+    Problem::new(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "this path is asked for in another way",
+    )
+}
