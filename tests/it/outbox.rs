@@ -162,9 +162,13 @@ impl Outbox {
 
     /// The same, for the rows that are there now (where no `seq` is said).
     pub(crate) async fn of_now(&self, settles: &[Settle]) -> Vec<Settle> {
+        let ids: Vec<Uuid> = settles.iter().map(|settle| settle.id).collect();
         let rows = self
             .client
-            .query("select id, seq from outbox.messages", &[])
+            .query(
+                "select id, seq from outbox.messages where id = any ($1)",
+                &[&ids],
+            )
             .await
             .unwrap();
         let seqs: HashMap<Uuid, i64> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
