@@ -256,13 +256,17 @@ impl World {
             Fault::DiskFull => {
                 self.gaps = true;
                 let (client, _driver) = self.connect().await;
-                let full = "create function shop.full() returns trigger language plpgsql as $$ begin
+                // All of the history first, as an insert takes it: or each would wait for the other, in its partitions.
+                let full = "begin; lock table outbox.attempts in access exclusive mode;
+                            create function shop.full() returns trigger language plpgsql as $$ begin
                                 raise 'could not extend file' using errcode = 'disk_full'; end $$;
-                            create trigger full_disk before insert on outbox.attempts for each row execute function shop.full()";
+                            create trigger full_disk before insert on outbox.attempts for each row execute function shop.full(); commit";
                 client.batch_execute(full).await.unwrap();
                 sleep(moment).await;
                 client
-                    .batch_execute("drop function shop.full() cascade")
+                    .batch_execute(
+                        "begin; lock table outbox.attempts in access exclusive mode; drop function shop.full() cascade; commit",
+                    )
                     .await
                     .unwrap();
             }
