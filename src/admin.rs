@@ -1,7 +1,7 @@
 //! What a relay answers over HTTP: whether it lives, has started, and can deliver; what it counts; and what
 //! operators see and do.
 //!
-//! Model: a skin over what the relay says of itself; no answer waits for the database.
+//! Model: probes and scrapes are a skin over what the relay says of itself, and wait for no database; the API is one over the store.
 //! Failure: who connects is a guest. There are only so many connections at once, of which the oldest makes room for the next, so
 //! that guests who say nothing keep no probe from being answered; each has only so long for the head of a request. Against a flood of
 //! thousands of connections a second there is nothing here: that is for the network.

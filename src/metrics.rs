@@ -367,7 +367,7 @@ impl Inner {
         );
         all.register_with_unit(
             "delivery_lag",
-            "From when a message was inserted, replayed or due to its 2xx",
+            "From when a message was inserted, or replayed, to its 2xx",
             Unit::Seconds,
             self.lag.clone(),
         );

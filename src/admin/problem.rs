@@ -55,9 +55,7 @@ impl IntoResponse for Problem {
             "status": self.status.as_u16(),
             "detail": self.detail,
         });
-        let kind = [(header::CONTENT_TYPE, "application/problem+json")];
-        let mut response = (self.status, kind, Json(body)).into_response();
-        // Json says application/json, which this is as well, but not first of all.
+        let mut response = (self.status, Json(body)).into_response();
         let headers = response.headers_mut();
         headers.insert(
             header::CONTENT_TYPE,

@@ -224,8 +224,8 @@ pub(super) async fn jobs(store: &Store, abort: Option<i64>, json: bool) -> Resul
 
 /// Begins a job, or goes on with one, and sees it through.
 async fn many(store: &Store, verb: Verb, many: &Many) -> Result<(), Failure> {
-    let job = match many.resume {
-        Some(job) => job,
+    let (job, total) = match many.resume {
+        Some(job) => (job, None),
         None => {
             let filter = many.which.filter();
             if filter.is_empty() && !many.all {
@@ -248,7 +248,7 @@ async fn many(store: &Store, verb: Verb, many: &Many) -> Result<(), Failure> {
                 .start_job(verb, &filter, many.by.mandate(), false)
                 .await?;
             say!("job {job}: {total} messages");
-            job
+            (job, Some(total))
         }
     };
     let Some(begun) = store.jobs(Some(job), 1).await?.pop() else {
@@ -261,7 +261,7 @@ async fn many(store: &Store, verb: Verb, many: &Many) -> Result<(), Failure> {
         )));
     }
     let what = tokio::select! {
-        done = see_through(store, &begun) => match done {
+        done = see_through(store, &begun, total) => match done {
             Err(Failure::Database(error)) => format!("{error}; "),
             done => return done,
         },
@@ -273,8 +273,8 @@ async fn many(store: &Store, verb: Verb, many: &Many) -> Result<(), Failure> {
     )))
 }
 
-async fn see_through(store: &Store, begun: &Job) -> Result<(), Failure> {
-    let job = begun.job;
+/// How many messages a job is for, those that it is done with among them.
+async fn count(store: &Store, begun: &Job) -> Result<i64, Failure> {
     let filter = Filter {
         topic: begun.topic.clone(),
         endpoint: begun.endpoint.clone(),
@@ -300,12 +300,23 @@ async fn see_through(store: &Store, begun: &Job) -> Result<(), Failure> {
         .iter()
         .map(|kind| kind.messages)
         .sum();
-    let total = match begun.source.as_str() {
+    Ok(match begun.source.as_str() {
         "dead" => begun.done + left,
         _ => left,
+    })
+}
+
+/// `total`: how many there are, where that was counted already.
+async fn see_through(store: &Store, begun: &Job, total: Option<i64>) -> Result<(), Failure> {
+    let job = begun.job;
+    let on_terminal = std::io::stderr().is_terminal();
+    // To count them all of them are read: only for somebody who looks on.
+    let total = match (on_terminal, total) {
+        (false, _) => 0,
+        (true, Some(total)) => total,
+        (true, None) => count(store, begun).await?,
     };
     let started = Instant::now();
-    let on_terminal = std::io::stderr().is_terminal();
     loop {
         let progress = match store.run_job(job, PIECE).await {
             // Somebody has locked a lane for longer than a claim does, or each waited for the other: nothing was done.

@@ -23,7 +23,7 @@ pub enum State {
 pub struct Listed {
     /// Its id.
     pub id: Uuid,
-    /// The destination; empty where only its route says it.
+    /// The destination; of what is pending the one or more that its route leads to, empty where no relay has said so.
     pub endpoint: String,
     /// Its topic.
     pub topic: String,
