@@ -92,7 +92,7 @@ pub async fn run(
 fn relay(config: &Config) -> Relay {
     Relay {
         records: Records {
-            payloads: !config.maintenance.delivered.is_zero(),
+            payloads: !config.maintenance.keep.delivered.is_zero(),
             history: config.maintenance.record,
         },
         config: config.relay.clone(),

@@ -12,15 +12,13 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use self::sample::sample;
-use crate::store::{Error, History, Store};
+use crate::store::{Error, History, Partitions, Retention, Store};
 
-/// How long history is kept.
+/// Which history is kept, and how long.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Attempts; whole days, as the partitions are.
-    pub attempts: Duration,
-    /// Payloads of delivered messages, for replay; zero = not kept at all.
-    pub delivered: Duration,
+    /// How long.
+    pub keep: Retention,
     /// Which attempts are kept at all.
     pub record: History,
 }
@@ -65,11 +63,18 @@ pub async fn run(
 
 /// One round.
 pub async fn run_once(store: &Store, config: &Config) -> Result<(), Error> {
-    let (made, dropped) = store
-        .maintain_partitions(AHEAD, config.attempts, config.delivered)
-        .await?;
-    if made + dropped > 0 {
-        tracing::info!(made, dropped, "partitions of history maintained");
+    loop {
+        let done = store.maintain_partitions(AHEAD, &config.keep).await?;
+        let Partitions {
+            made,
+            dropped,
+            thinned,
+        } = done;
+        if done != Partitions::default() {
+            tracing::info!(made, dropped, thinned, "partitions of history maintained");
+        }
+        if thinned == 0 {
+            return Ok(());
+        }
     }
-    Ok(())
 }

@@ -42,7 +42,7 @@ pub use self::{
     expiry::{Expired, Expiry, Place},
     find::{Line, Listed, Search, State, Why},
     migrate::{Migrated, SCHEMA_VERSION, script},
-    records::{History, Records},
+    records::{History, Partitions, Records, Retention},
     shape::Alterations,
     statements::STATEMENTS,
     status::{COUNTED, DeadStatus, EndpointStatus, LaneStatus, RelayStatus, Status, Waiting},
@@ -389,24 +389,28 @@ impl Store {
         })
     }
 
-    /// Makes the partitions of the next `days` and drops those past retention. Returns (made, dropped).
+    /// Makes the partitions of the next `days`, and drops and thins what is past retention. To be called again while it thins.
     pub async fn maintain_partitions(
         &self,
         days: i32,
-        attempts: Duration,
-        delivered: Duration,
-    ) -> Result<(i32, i32), Error> {
+        keep: &Retention,
+    ) -> Result<Partitions, Error> {
         let row = self
             .one(
                 sql::MAINTAIN_PARTITIONS,
                 &[
                     (&days, Type::INT4),
-                    (&attempts.as_secs_f64(), Type::FLOAT8),
-                    (&delivered.as_secs_f64(), Type::FLOAT8),
+                    (&keep.attempts.as_secs_f64(), Type::FLOAT8),
+                    (&keep.delivered.as_secs_f64(), Type::FLOAT8),
+                    (&keep.successes.as_secs_f64(), Type::FLOAT8),
                 ],
             )
             .await?;
-        Ok((row.get("made"), row.get("dropped")))
+        Ok(Partitions {
+            made: row.get("made"),
+            dropped: row.get("dropped"),
+            thinned: row.get("thinned"),
+        })
     }
 
     /// Runs one statement in a transaction of its own, in one round trip.

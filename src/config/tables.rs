@@ -23,7 +23,7 @@ use crate::{
     relay,
     retry::{self, Action, Actions, Backoff},
     route::{OnDead, Order, Pattern, Route, Routes, Target},
-    store::History,
+    store::{History, Retention},
 };
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -55,16 +55,25 @@ pub(crate) fn relay(section: &Section<'_>, host: &str) -> relay::Config {
 }
 
 pub(crate) fn history(section: &Section<'_>) -> maintenance::Config {
-    let config = maintenance::Config {
-        attempts: section.duration("attempts", 30 * DAY, DAY..),
-        delivered: section.duration("delivered", DAY, Duration::ZERO..),
-        record: record(section),
-    };
-    let whole = config.attempts.as_millis().is_multiple_of(DAY.as_millis());
-    section.check(&["attempts"], whole, || {
-        "must be whole days, as the partitions of the history are".into()
+    let attempts = section.duration("attempts", 30 * DAY, DAY..);
+    let successes = section.duration("successes", attempts, DAY..);
+    for (key, time) in [("attempts", attempts), ("successes", successes)] {
+        let whole = time.as_millis().is_multiple_of(DAY.as_millis());
+        section.check(&[key], whole, || {
+            "must be whole days, as the partitions of the history are".into()
+        });
+    }
+    section.check(&["successes"], successes <= attempts, || {
+        "must not be longer than attempts, with which they are kept".into()
     });
-    config
+    maintenance::Config {
+        keep: Retention {
+            attempts,
+            successes,
+            delivered: section.duration("delivered", DAY, Duration::ZERO..),
+        },
+        record: record(section),
+    }
 }
 
 fn record(section: &Section<'_>) -> History {

@@ -11,7 +11,10 @@ use std::{collections::BTreeMap, time::Duration};
 use proptest::prelude::*;
 
 use super::*;
-use crate::{retry, store::History};
+use crate::{
+    retry,
+    store::{History, Retention},
+};
 
 const SMALLEST: &str = r#"
 [[endpoints]]
@@ -46,6 +49,7 @@ max_due_age = "10m"
 
 [history]
 attempts = "7d"
+successes = "2d"
 delivered = "0s"
 record = "failures"
 
@@ -128,8 +132,11 @@ fn two_keys_and_two_keys_are_enough() {
     assert_eq!(
         config.maintenance,
         maintenance::Config {
-            attempts: seconds(30 * 86_400),
-            delivered: seconds(86_400),
+            keep: Retention {
+                attempts: seconds(30 * 86_400),
+                successes: seconds(30 * 86_400),
+                delivered: seconds(86_400),
+            },
             record: History::All,
         }
     );
@@ -169,8 +176,9 @@ fn everything_can_be_set_and_is_inherited_key_by_key() {
         }
     );
     assert_eq!(config.admin.listen, "[::1]:9090".parse().ok());
-    assert_eq!(config.maintenance.attempts, seconds(7 * 86_400));
-    assert_eq!(config.maintenance.delivered, Duration::ZERO);
+    assert_eq!(config.maintenance.keep.attempts, seconds(7 * 86_400));
+    assert_eq!(config.maintenance.keep.successes, seconds(2 * 86_400));
+    assert_eq!(config.maintenance.keep.delivered, Duration::ZERO);
     assert_eq!(config.maintenance.record, History::Failures);
     let full = |base, cap| {
         let [base, cap] = [base, cap].map(Duration::from_millis);

@@ -1,6 +1,6 @@
 //! How much of what was done is written down.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 /// What a settle writes beside what it does to its messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,28 @@ pub enum History {
     Failures,
     /// None. What a dead relay had, what expired without a request and what operators did is written all the same.
     None,
+}
+
+/// How long what is written down is kept, from the end of its day.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retention {
+    /// Attempts; whole days, as the partitions are.
+    pub attempts: Duration,
+    /// Attempts that delivered; whole days, not longer than the others.
+    pub successes: Duration,
+    /// Payloads of delivered messages, for replay; zero = not kept at all.
+    pub delivered: Duration,
+}
+
+/// What was done to the partitions of history and archive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Partitions {
+    /// Of days to come.
+    pub made: i32,
+    /// They were past retention.
+    pub dropped: i32,
+    /// Their successes were; one in a call at most.
+    pub thinned: i32,
 }
 
 impl Records {

@@ -96,6 +96,8 @@ relay.name = "" => must not be empty
 relay.name = "a\nb" => have no control characters
 relay.pols = "1s" => line 1, relay.pols: unknown key; did you mean poll?
 history.attempts = "36h" => must be whole days
+history.successes = "36h" => must be whole days
+history.attempts = "7d" ; history.successes = "8d" => must not be longer than attempts
 history.attempts = "1h" => must be at least 1d, found "1h"
 defaults.connect_timeout = "3s" ; defaults.timeout = "2s" => line 1, defaults.connect_timeout: must not be longer than timeout, which is 2s
 defaults.connect_timeout = "11s" => must not be longer than timeout, which is 10s

@@ -21,6 +21,7 @@ grace = "0s"
 max_lost = 2
 [history]
 attempts = "7d"
+successes = "2d"
 delivered = "0s"
 record = "failures"
 [defaults]
@@ -168,7 +169,7 @@ fn the_file_has_every_key_and_is_right() {
     assert_eq!(read(FILE, &[]).map(|config| config.endpoints.len()), Ok(3));
     // Each unknown key is answered with all that are known in its place.
     for (table, at) in [
-        ("defaults", 19),
+        ("defaults", 20),
         ("relay", 5),
         ("history", 15),
         ("database", 1),

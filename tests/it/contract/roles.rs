@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outbox_relay::{
     message::{Reason, Settlement},
-    store::{ClaimState, Records, Settle, Store},
+    store::{ClaimState, Records, Retention, Settle, Store},
 };
 
 use super::{SqlState, config, store};
@@ -191,14 +191,19 @@ async fn the_relay_can_run_all_that_it_runs() {
             "create table outbox.attempts_20200101 partition of outbox.attempts for values from ('2020-01-01') to ('2020-01-02')",
         )
         .await;
-    assert_eq!(
-        store.maintain_partitions(9, day, day).await.unwrap(),
-        (4, 1)
-    );
-    assert_eq!(
-        store.maintain_partitions(9, day, day).await.unwrap(),
-        (0, 0)
-    );
+    let keep = Retention {
+        attempts: 10_000 * day,
+        successes: day,
+        delivered: day,
+    };
+    let done = store.maintain_partitions(9, &keep).await.unwrap();
+    assert_eq!((done.made, done.dropped, done.thinned), (4, 0, 1));
+    let keep = Retention {
+        attempts: day,
+        ..keep
+    };
+    let done = store.maintain_partitions(9, &keep).await.unwrap();
+    assert_eq!((done.made, done.dropped, done.thinned), (0, 1, 0));
 }
 
 #[tokio::test]
