@@ -12,6 +12,7 @@ macro_rules! say {
 
 pub mod demo;
 mod find;
+mod life;
 mod operate;
 mod text;
 mod verbs;
@@ -259,7 +260,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Cancel { id, by, database } => verbs::cancel(&database.open()?, id, &by).await,
         Command::List(list) => find::list(list).await,
         Command::History(history) => find::history(history).await,
-        Command::Show { id, json, database } => find::show(&database.open()?, id, json).await,
+        Command::Show { id, json, database } => life::show(&database.open()?, id, json).await,
         Command::Why { id, json, database } => find::why(&database.open()?, id, json).await,
         Command::Replay(replay) => verbs::replay(replay).await,
         Command::Discard(discard) => verbs::discard(discard).await,

@@ -29,6 +29,7 @@ mod gzip;
 pub mod headers;
 pub mod idempotency;
 pub mod proxy;
+mod record;
 mod redact;
 mod request;
 pub mod sign;
@@ -50,6 +51,7 @@ use reqwest::{StatusCode, Url};
 use rustls::crypto::{CryptoProvider, ring};
 use tokio::time::{Instant, sleep, timeout};
 
+pub use self::record::Details;
 use self::{
     answer::Answer,
     auth::{Auth, Authorization, oauth2::Failure},
@@ -107,6 +109,8 @@ pub struct Endpoint {
     pub proxy: Option<proxy::Config>,
     /// How many messages go in one request; `None`: each has its own.
     pub batch: Option<batch::Config>,
+    /// What the history keeps of its requests and answers, beside their outcomes.
+    pub details: Details,
 }
 
 /// Which version of HTTP an endpoint is spoken to in.
@@ -133,6 +137,7 @@ struct Inner {
     /// Whether a proxy stands between.
     proxied: bool,
     timeout: Duration,
+    details: Details,
     /// How many connections were begun so far: an attempt that began none used an old one.
     connects: Arc<AtomicU64>,
 }
@@ -205,6 +210,7 @@ impl Endpoint {
             guard: guard::Config::default(),
             proxy: None,
             batch: None,
+            details: Details::default(),
         }
     }
 
@@ -287,6 +293,7 @@ impl Client {
             tls: endpoint.tls.clone(),
             proxied: endpoint.proxy.is_some(),
             timeout: endpoint.timeout,
+            details: endpoint.details,
             connects,
         })))
     }
@@ -299,7 +306,11 @@ impl Client {
     pub async fn attempt(&self, delivery: &Delivery) -> Outcome {
         let mut answer = Answer::default();
         let mut outcome = self.0.attempt(Messages::One(delivery), &mut answer).await;
-        answer.redactor().clean(&mut outcome);
+        let redactor = answer.redactor();
+        if self.0.details.keeps(outcome.class) {
+            outcome.exchange = answer.exchange(&redactor).await;
+        }
+        redactor.clean(&mut outcome);
         outcome
     }
 
@@ -314,9 +325,19 @@ impl Client {
         let mut answered = batch::answered(whole, &answer, deliveries);
         // Not before its results were read: a secret can stand in them by chance, and must not change what they say.
         let redactor = answer.redactor();
-        redactor.clean(&mut answered.whole);
-        for outcome in answered.each.iter_mut().flatten() {
+        let details = self.0.details;
+        let each = answered.each.iter_mut().flatten();
+        let mut all: Vec<&mut Outcome> = each.chain([&mut answered.whole]).collect();
+        let kept = all.iter().any(|outcome| details.keeps(outcome.class));
+        let exchange = match kept {
+            true => answer.exchange(&redactor).await,
+            false => None,
+        };
+        for outcome in &mut all {
             redactor.clean(outcome);
+            if details.keeps(outcome.class) {
+                outcome.exchange.clone_from(&exchange);
+            }
         }
         answered
     }
@@ -364,6 +385,7 @@ impl Inner {
             response: answer.excerpt(),
             retry_after: answer.retry_after,
             duration: started.elapsed(),
+            exchange: None,
         }
     }
 
@@ -436,8 +458,12 @@ impl Inner {
         let request = self.maker.request(prepared, authorization);
         // Each time, for a file may have been replaced since the last.
         answer.secrets = prepared.secrets(&request);
+        if self.details != Details::None {
+            answer.sent = Some(prepared.sent(&request));
+        }
+        answer.received = None;
         let mut response = self.http.current().execute(request).await?;
-        answer.head(&response);
+        answer.head(&mut response);
         let length = response.content_length();
         // A body that says it is longer takes its connection with it in any case.
         let enough = match length {

@@ -149,6 +149,7 @@ mod tests {
     fn outcome(class: Class, status: Option<u16>) -> Outcome {
         let duration = Duration::ZERO;
         Outcome {
+            exchange: None,
             class,
             status,
             error: None,

@@ -4,7 +4,7 @@
 //! request is an *attempt*; what the other side did is its *outcome* (data, never an error of ours); what follows from it
 //! is a *settlement*. Nothing here knows of a database, a socket or a clock.
 
-use std::{fmt, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use uuid::Uuid;
@@ -208,6 +208,18 @@ pub struct Outcome {
     pub retry_after: Option<Duration>,
     /// From the start of the request to the last byte of the answer.
     pub duration: Duration,
+    /// What the history keeps of the request and its answer; `None` where there was none, or none is to be kept.
+    pub exchange: Option<Arc<Exchange>>,
+}
+
+/// A request and its answer as the history has them: nothing in them is secret.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// A JSON object: `method`, `url` without its query, `headers`, and of the body as it was sent `size` in bytes and
+    /// `sha256` in hex.
+    pub request: String,
+    /// A JSON object of the answer's headers; `None` where there was no answer.
+    pub response_headers: Option<String>,
 }
 
 /// Why a message became a dead letter.

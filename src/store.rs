@@ -19,6 +19,7 @@ mod hosts;
 mod identity;
 mod migrate;
 mod records;
+mod settle;
 mod shape;
 mod statements;
 mod status;
@@ -55,9 +56,7 @@ pub use self::{
 use self::{
     connect::{Connector, Object, Pool},
     statements as sql,
-    types::seconds,
 };
-use crate::message::Settlement;
 
 /// Where the database is.
 #[derive(Clone, PartialEq)]
@@ -247,94 +246,6 @@ impl Store {
         let (mut rows, loaded) = both.await?;
         let row = one(sql::CLAIM, rows.pop())?;
         Claimed::read(&row, &loaded, claim)
-    }
-
-    /// Settles deliveries of one lane endpoint. Can be sent again: what was settled stays settled.
-    pub async fn settle(
-        &self,
-        me: &Registration,
-        name: &str,
-        lane_endpoint: &str,
-        settles: &[Settle],
-        records: Records,
-    ) -> Result<SettleReport, Error> {
-        let mut sorted: Vec<&Settle> = settles.iter().collect();
-        // The first verdict on an id counts: the one under its newest lease, since an older one was given back before.
-        sorted.sort_by_key(|settle| (settle.id, std::cmp::Reverse(settle.lease)));
-        fn column<'a, T>(sorted: &[&'a Settle], value: impl Fn(&'a Settle) -> T) -> Vec<T> {
-            sorted.iter().map(|settle| value(settle)).collect()
-        }
-        let delay = |settlement: &Settlement| match settlement {
-            Settlement::Retry(delay) | Settlement::PutOff(delay) => delay.as_secs_f64(),
-            Settlement::Delivered | Settlement::Dead(_) | Settlement::Release => 0.0,
-        };
-        let reason = |settlement: &Settlement| match settlement {
-            Settlement::Dead(reason) => Some(reason.as_str()),
-            Settlement::Delivered
-            | Settlement::Retry(_)
-            | Settlement::PutOff(_)
-            | Settlement::Release => None,
-        };
-        let outcome = column(&sorted, |s| s.outcome.as_ref());
-        let of = |read: fn(&crate::message::Outcome) -> Option<&str>| -> Vec<Option<&str>> {
-            outcome
-                .iter()
-                .map(|outcome| outcome.and_then(read))
-                .collect()
-        };
-        let status: Vec<Option<i32>> = outcome
-            .iter()
-            .map(|outcome| outcome.and_then(|o| o.status).map(i32::from))
-            .collect();
-        let duration: Vec<f64> = outcome
-            .iter()
-            .map(|outcome| outcome.map_or(0.0, |o| o.duration.as_secs_f64()))
-            .collect();
-        let now = tokio::time::Instant::now();
-        let row = self
-            .one(
-                sql::SETTLE,
-                &[
-                    (&me.relay, Type::UUID),
-                    (&name, Type::TEXT),
-                    (&lane_endpoint, Type::TEXT),
-                    (&column(&sorted, |s| &*s.endpoint), Type::TEXT_ARRAY),
-                    (&column(&sorted, |s| s.lease), Type::INT8_ARRAY),
-                    (&column(&sorted, |s| s.id), Type::UUID_ARRAY),
-                    (&column(&sorted, |s| s.seq), Type::INT8_ARRAY),
-                    (&column(&sorted, |s| s.generation), Type::INT4_ARRAY),
-                    (
-                        &column(&sorted, |s| s.settlement.as_str()),
-                        Type::TEXT_ARRAY,
-                    ),
-                    (
-                        &column(&sorted, |s| delay(&s.settlement)),
-                        Type::FLOAT8_ARRAY,
-                    ),
-                    (
-                        &column(&sorted, |s| reason(&s.settlement)),
-                        Type::TEXT_ARRAY,
-                    ),
-                    (&column(&sorted, |s| s.hold), Type::BOOL_ARRAY),
-                    (&column(&sorted, |s| s.attempt), Type::INT4_ARRAY),
-                    (&of(|o| Some(o.class.as_str())), Type::TEXT_ARRAY),
-                    (&status, Type::INT4_ARRAY),
-                    (&of(|o| o.error.as_deref()), Type::TEXT_ARRAY),
-                    (&of(|o| o.response.as_deref()), Type::TEXT_ARRAY),
-                    (&duration, Type::FLOAT8_ARRAY),
-                    (
-                        &column(&sorted, |s| seconds(now, s.started)),
-                        Type::FLOAT8_ARRAY,
-                    ),
-                    (&records.payloads, Type::BOOL),
-                    (&records.history.as_str(), Type::TEXT),
-                ],
-            )
-            .await?;
-        Ok(SettleReport {
-            settled: row.get("settled"),
-            history_error: row.get("history_error"),
-        })
     }
 
     /// Gives back every lease of this relay that is not among `known`, and makes claims that are still on their way void.

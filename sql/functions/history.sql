@@ -15,7 +15,7 @@ CREATE OR REPLACE FUNCTION outbox.history(
 RETURNS TABLE (
     started_at timestamptz, seconds double precision, id uuid, endpoint text, topic text, key text, attempt integer,
     generation integer, outcome text, settlement text, reason text, status integer, error text, response text, relay text,
-    place json
+    request jsonb, response_headers jsonb, place json
 )
 LANGUAGE plpgsql STABLE
 SET plan_cache_mode = force_custom_plan SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
@@ -38,7 +38,7 @@ BEGIN
     IF p_failures OR p_settlement <> 'delivered' OR p_error IS NOT NULL AND p_settlement IS NULL THEN
         RETURN QUERY
         SELECT a.started_at, extract(epoch FROM a.duration)::double precision, a.id, a.endpoint, a.topic, a.key, a.attempt, a.generation,
-               a.outcome, a.settlement, a.reason, a.status, a.error, a.response, a.relay,
+               a.outcome, a.settlement, a.reason, a.status, a.error, a.response, a.relay, a.request, a.response_headers,
                json_build_array(a.started_at, a.id, a.endpoint, a.attempt, a.seq)
           FROM outbox.attempts a
          WHERE a.settlement <> 'delivered'
@@ -56,7 +56,7 @@ BEGIN
     ELSE
         RETURN QUERY
         SELECT a.started_at, extract(epoch FROM a.duration)::double precision, a.id, a.endpoint, a.topic, a.key, a.attempt, a.generation,
-               a.outcome, a.settlement, a.reason, a.status, a.error, a.response, a.relay,
+               a.outcome, a.settlement, a.reason, a.status, a.error, a.response, a.relay, a.request, a.response_headers,
                json_build_array(a.started_at, a.id, a.endpoint, a.attempt, a.seq)
           FROM outbox.attempts a
          WHERE a.started_at <= v_at AND (a.started_at, a.id, a.endpoint, a.attempt, a.seq) < (v_at, v_id, v_endpoint, v_attempt, v_seq)

@@ -17,7 +17,7 @@
 -- death; hold = a dead head closes its key; attempt number (of one that died without a request: how many were made);
 -- outcome, NULL where no request was made; status, error,
 -- response; duration and ago in seconds (ago = since the request was started). archive = keep delivered payloads; history = all, failures (what
--- was no delivery) or none of the attempts.
+-- was no delivery) or none of the attempts; request and response headers as JSON, NULL or no elements at all where none are kept.
 --
 -- Returns the ids whose rows were settled, and why the history could not be written, NULL if it was.
 CREATE OR REPLACE FUNCTION outbox.settle(
@@ -25,7 +25,7 @@ CREATE OR REPLACE FUNCTION outbox.settle(
     p_lease bigint[], p_id uuid[], p_seq bigint[], p_generation integer[], p_settlement text[], p_delay double precision[],
     p_reason text[], p_hold boolean[], p_attempt integer[], p_outcome text[], p_status integer[],
     p_error text[], p_response text[], p_duration double precision[], p_ago double precision[], p_archive boolean,
-    p_history text DEFAULT 'all',
+    p_history text DEFAULT 'all', p_request text[] DEFAULT '{}', p_response_headers text[] DEFAULT '{}',
     OUT settled uuid[], OUT history_error text
 )
 LANGUAGE plpgsql
@@ -97,11 +97,13 @@ BEGIN
                 WITH removed AS (
                     DELETE FROM outbox.messages m
                      USING unnest(v_ways, p_id, p_seq, p_generation, p_endpoint, p_attempt, p_outcome, p_status,
-                                  p_error, p_response, p_duration, p_ago)
-                           AS v (way, id, seq, generation, destination, attempt, outcome, status, error, response, duration, ago)
+                                  p_error, p_response, p_duration, p_ago, p_request, p_response_headers)
+                           AS v (way, id, seq, generation, destination, attempt, outcome, status, error, response, duration, ago,
+                                 request, response_headers)
                      WHERE v.way = 'remove'
                        AND m.id = ANY (p_id) AND m.endpoint = p_lane AND m.id = v.id AND m.generation = v.generation AND m.seq = v.seq
-                    RETURNING m.*, v.destination, v.attempt, v.outcome, v.status, v.error, v.response, v.duration, v.ago
+                    RETURNING m.*, v.destination, v.attempt, v.outcome, v.status, v.error, v.response, v.duration, v.ago,
+                              v.request, v.response_headers
                 ), archived AS (
                     INSERT INTO outbox.delivered (delivered_at, created_at, id, seq, attempts, lost, generation, size,
                         topic, lane_endpoint, endpoint, key, type, content_type, headers, payload, body, sent_to)
@@ -112,10 +114,11 @@ BEGIN
                      WHERE p_archive AND v_history
                 ), told AS (
                     INSERT INTO outbox.attempts (started_at, duration, id, seq, generation, attempt, status, topic, endpoint,
-                        key, outcome, settlement, relay, error, response)
+                        key, outcome, settlement, relay, error, response, request, response_headers)
                     SELECT v_now - make_interval(secs => r.ago), make_interval(secs => r.duration), r.id, r.seq,
                            r.generation, r.attempt, r.status, r.topic, r.destination,
-                           r.key, r.outcome, 'delivered', p_relay_name, r.error, r.response
+                           r.key, r.outcome, 'delivered', p_relay_name, r.error, r.response, r.request::jsonb,
+                           r.response_headers::jsonb
                       FROM removed r
                      WHERE v_history AND p_history = 'all' AND r.outcome IS NOT NULL
                 )
@@ -133,13 +136,13 @@ BEGIN
                            -- A row that fan-out made has a key of its own already.
                            sent_to = CASE WHEN p_lane = '' THEN v.destination ELSE m.sent_to END
                       FROM unnest(v_ways, p_id, p_seq, p_generation, p_settlement, p_delay, p_endpoint, p_attempt, p_outcome,
-                                  p_status, p_error, p_response, p_duration, p_ago)
+                                  p_status, p_error, p_response, p_duration, p_ago, p_request, p_response_headers)
                            AS v (way, id, seq, generation, settlement, delay, destination, attempt, outcome,
-                                 status, error, response, duration, ago)
+                                 status, error, response, duration, ago, request, response_headers)
                      WHERE v.way = 'keep'
                        AND m.id = ANY (p_id) AND m.endpoint = p_lane AND m.id = v.id AND m.generation = v.generation AND m.seq = v.seq
                     RETURNING m.*, v.settlement, v.destination, v.attempt, v.outcome, v.status, v.error, v.response, v.duration,
-                              v.ago
+                              v.ago, v.request, v.response_headers
                 ), buried AS MATERIALIZED (
                     SELECT b.*
                       FROM outbox.bury(p_lane, v_dead, p_id, p_endpoint, p_reason, p_status,
@@ -151,18 +154,20 @@ BEGIN
                      WHERE cardinality(v_dead) > 0
                 ), told AS (
                     INSERT INTO outbox.attempts (started_at, duration, id, seq, generation, attempt, status, topic, endpoint,
-                        key, outcome, settlement, reason, relay, error, response)
+                        key, outcome, settlement, reason, relay, error, response, request, response_headers)
                     SELECT v_now - make_interval(secs => s.ago), make_interval(secs => s.duration), s.id, s.seq,
                            s.generation, s.attempt, s.status, s.topic, s.destination,
-                           s.key, s.outcome, s.settlement, s.reason, p_relay_name, s.error, s.response
+                           s.key, s.outcome, s.settlement, s.reason, p_relay_name, s.error, s.response, s.request::jsonb,
+                           s.response_headers::jsonb
                       FROM (SELECT k.id, k.seq, k.generation, k.topic, k.key, k.settlement, NULL AS reason, k.destination,
-                                   k.attempt, k.outcome, k.status, k.error, k.response, k.duration, k.ago
+                                   k.attempt, k.outcome, k.status, k.error, k.response, k.duration, k.ago, k.request,
+                                   k.response_headers
                               FROM kept k
                             UNION ALL
                             -- A death has its line whether a request led to it or not.
                             SELECT b.id, b.seq, b.generation, b.topic, b.key, 'dead', p_reason[b.n], p_endpoint[b.n], p_attempt[b.n],
                                    coalesce(p_outcome[b.n], p_reason[b.n]), p_status[b.n], p_error[b.n], p_response[b.n],
-                                   p_duration[b.n], p_ago[b.n]
+                                   p_duration[b.n], p_ago[b.n], p_request[b.n], p_response_headers[b.n]
                               FROM buried b) s
                      WHERE v_history AND p_history <> 'none' AND s.outcome IS NOT NULL
                 )

@@ -227,7 +227,9 @@ CREATE TABLE outbox.attempts (
     reason     text,
     relay      text NOT NULL,
     error      text,
-    response   text
+    response   text,
+    request          jsonb,
+    response_headers jsonb
 ) PARTITION BY RANGE (started_at);
 CREATE INDEX attempts_id ON outbox.attempts (id, started_at);
 CREATE INDEX attempts_started_at ON outbox.attempts (started_at);
@@ -240,6 +242,8 @@ COMMENT ON COLUMN outbox.attempts.settlement IS 'What followed: delivered, retry
 COMMENT ON COLUMN outbox.attempts.reason     IS 'Of a death: see dead_letters. Or why an operator did it.';
 COMMENT ON COLUMN outbox.attempts.relay      IS 'The name of the relay, or of the operator.';
 COMMENT ON COLUMN outbox.attempts.response   IS 'The beginning of the answer''s body; bytes that are no text are replaced.';
+COMMENT ON COLUMN outbox.attempts.request    IS 'Where the endpoint keeps details: method, url without its query, headers without secrets, size in bytes and sha256 in hex of the body as it was sent.';
+COMMENT ON COLUMN outbox.attempts.response_headers IS 'Where the endpoint keeps details: the answer''s headers, an object of strings.';
 
 CREATE TABLE outbox.delivered (
     delivered_at timestamptz NOT NULL,

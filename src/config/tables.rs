@@ -162,6 +162,7 @@ fn endpoint(
         idempotency,
         tls: tls::tls(section, name.is_some()),
         batch: batch::batch(section),
+        details: sending::details(section),
         proxy: proxy::proxy(section, guard.is_on()),
         guard,
         auth,

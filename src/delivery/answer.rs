@@ -1,14 +1,14 @@
 //! What has been seen of an answer, and what that comes to: pure.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use reqwest::{
     Response, StatusCode,
-    header::{DATE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER},
+    header::{DATE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER},
 };
 
-use super::{EXCERPT, batch::RESULTS, classify, redact::Redactor};
-use crate::message::Class;
+use super::{EXCERPT, batch::RESULTS, classify, record::Sent, redact::Redactor};
+use crate::message::{Class, Exchange};
 
 /// What has been seen of an answer so far. It outlives the request, so that a deadline does not take it away.
 #[derive(Default)]
@@ -24,6 +24,10 @@ pub(super) struct Answer {
     pub(super) promised: Option<u64>,
     /// Whether its body may have results for the messages of a batch: then that much of it is kept.
     pub(super) results: bool,
+    /// The request, if the history may keep something of it.
+    pub(super) sent: Option<Sent>,
+    /// The answer's headers.
+    pub(super) received: Option<HeaderMap>,
     /// What of the request is a secret: a receiver that sends back what it got must not bring it into the history.
     pub(super) secrets: Vec<HeaderValue>,
     /// More of its body came than is read.
@@ -37,7 +41,7 @@ pub(super) struct Answer {
 
 impl Answer {
     /// Its first line and headers are there.
-    pub(super) fn head(&mut self, response: &Response) {
+    pub(super) fn head(&mut self, response: &mut Response) {
         let status = response.status();
         let header = |name: HeaderName| response.headers().get(name).map(HeaderValue::as_bytes);
         self.status = Some(status);
@@ -49,6 +53,8 @@ impl Answer {
             self.retry_after =
                 header(RETRY_AFTER).and_then(|value| classify::retry_after(value, header(DATE)));
         }
+        // Nobody reads them from there any more.
+        self.received = Some(std::mem::take(response.headers_mut()));
     }
 
     /// The next bytes of its body, as far as they are kept.
@@ -127,6 +133,12 @@ impl Answer {
     /// Hides what came back of the request's secrets.
     pub(super) fn redactor(&self) -> Redactor {
         Redactor::new(&self.secrets)
+    }
+
+    /// What the history keeps of the request, if there was one, and of the answer.
+    pub(super) async fn exchange(&mut self, redactor: &Redactor) -> Option<Arc<Exchange>> {
+        let received = self.received.take();
+        Some(self.sent.take()?.exchange(received, redactor).await)
     }
 
     /// What its body begins with.

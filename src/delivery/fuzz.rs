@@ -60,6 +60,7 @@ pub fn answered(
         response: answer.excerpt(),
         retry_after: answer.retry_after,
         duration: Duration::ZERO,
+        exchange: None,
     };
     Some(match deliveries {
         [] => Answered { whole, each: None },

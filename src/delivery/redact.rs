@@ -12,7 +12,7 @@ use super::{EXCERPT, classify};
 use crate::message::Outcome;
 
 /// What stands in a secret's place.
-const INSTEAD: &str = "[redacted]";
+pub(super) const INSTEAD: &str = "[redacted]";
 
 /// Bytes of a secret at least, and of what is left of one that is cut off: fewer stand in texts by chance.
 const SHORTEST: usize = 4;
@@ -63,7 +63,7 @@ impl Redactor {
     }
 
     /// Replaces each place where a secret stands, and an end of the text that one may have been cut off by.
-    fn hide(&self, text: String) -> String {
+    pub(super) fn hide(&self, text: String) -> String {
         if self.secrets.is_empty() {
             return text;
         }
@@ -297,6 +297,7 @@ mod tests {
             response: Some("abcd".repeat(EXCERPT / 4)),
             retry_after: None,
             duration: Duration::ZERO,
+            exchange: None,
         };
         redactor(&["abcd"]).clean(&mut outcome);
         let (error, response) = (outcome.error.unwrap(), outcome.response.unwrap());

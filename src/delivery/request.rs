@@ -17,6 +17,7 @@ use super::{
     body::body,
     format::{self, Secrets},
     gzip, headers, idempotency,
+    record::Sent,
     sign::Signer,
     target::Target,
 };
@@ -53,6 +54,16 @@ impl Prepared {
             .filter(|value| value.is_sensitive());
         let added = sensitive.filter(|value| !self.headers.values().any(|ours| ours == *value));
         added.cloned().collect()
+    }
+
+    /// What the history may keep of its request.
+    pub(super) fn sent(&self, request: &Request) -> Sent {
+        Sent {
+            method: request.method().clone(),
+            url: request.url().clone(),
+            headers: request.headers().clone(),
+            body: self.body.clone(),
+        }
     }
 }
 

@@ -226,6 +226,7 @@ mod tests {
             response,
             retry_after,
             duration: Duration::ZERO,
+            exchange: None,
         }
     }
 

@@ -55,6 +55,7 @@ fn outcome(class: Class) -> Outcome {
         response: None,
         retry_after: None,
         duration: Duration::ZERO,
+        exchange: None,
     }
 }
 

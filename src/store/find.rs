@@ -116,6 +116,10 @@ pub struct Line {
     pub response: Option<String>,
     /// The relay's name, or who did it.
     pub relay: String,
+    /// Where details are kept: method, URL, headers, size and digest of the body.
+    pub request: Option<Value>,
+    /// Where details are kept: the answer's headers.
+    pub response_headers: Option<Value>,
     /// Its place: the next page begins after it.
     pub place: Value,
 }

@@ -12,6 +12,7 @@ mod claim;
 mod cli;
 mod contract;
 mod delivery;
+mod details;
 mod doorbell;
 mod expire;
 mod failover;

@@ -61,6 +61,7 @@ pub(crate) fn verdict(lease: i64, id: Uuid, settlement: Settlement) -> Settle {
         response: Some("said the receiver".into()),
         retry_after: None,
         duration: Duration::from_millis(20),
+        exchange: None,
     };
     let outcome = match settlement {
         Settlement::Delivered => Some(answer(Class::Success, 200, None)),

@@ -8,7 +8,7 @@ use super::SECOND;
 use crate::{
     config::{reader::Section, units},
     delivery::{
-        HttpVersion, headers,
+        Details, HttpVersion, headers,
         idempotency::{self, Format},
         sign::{self, Secret},
     },
@@ -47,6 +47,12 @@ pub(super) fn http_version(endpoint: &Section<'_>) -> HttpVersion {
     endpoint
         .optional("http_version", VERSION, version)
         .unwrap_or_default()
+}
+
+/// What the history keeps beside the outcome.
+pub(super) fn details(endpoint: &Section<'_>) -> Details {
+    let words = [Details::All, Details::Failures, Details::None].map(|one| (one.as_str(), one));
+    endpoint.choice("details", Details::default().as_str(), &words)
 }
 
 pub(super) fn idempotency(endpoint: &Section<'_>) -> idempotency::Config {

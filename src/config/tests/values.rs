@@ -61,6 +61,7 @@ concurrency = 0x10
 timeout = "1h"
 connect_timeout = "2s"
 http_version = "2"
+details = "all"
 method = "PUT"
 format = "cloudevents-binary"
 source = "/shop"
@@ -168,12 +169,9 @@ fn value() -> impl Strategy<Value = String> {
 fn the_file_has_every_key_and_is_right() {
     assert_eq!(read(FILE, &[]).map(|config| config.endpoints.len()), Ok(3));
     // Each unknown key is answered with all that are known in its place.
-    for (table, at) in [
-        ("defaults", 20),
-        ("relay", 5),
-        ("history", 15),
-        ("database", 1),
-    ] {
+    for table in ["defaults", "relay", "history", "database"] {
+        let header = format!("[{table}]");
+        let at = FILE.lines().position(|line| line == header).expect(table);
         let mut lines: Vec<&str> = FILE.lines().collect();
         lines.insert(at + 1, "qqqqqqqq = 1");
         let problems = read(&lines.join("\n"), &[]).unwrap_err();

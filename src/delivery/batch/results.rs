@@ -142,6 +142,7 @@ fn one(whole: &Outcome, result: &RawValue, item: &Item<'_>) -> Outcome {
         response,
         retry_after: retry_after.and_then(|raw| classify::retry_after(raw.get().as_bytes(), None)),
         duration: whole.duration,
+        exchange: None,
     }
 }
 
@@ -174,6 +175,7 @@ mod tests {
             response: Some("whole".into()),
             retry_after: None,
             duration: Duration::from_secs(1),
+            exchange: None,
         }
     }
 

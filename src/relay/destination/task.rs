@@ -198,6 +198,7 @@ impl Ticket {
                 response: None,
                 retry_after: None,
                 duration: started.elapsed(),
+                exchange: None,
             });
         }
         // The loop is gone only when the whole relay is.
