@@ -8,6 +8,8 @@ BEGIN
         RAISE EXCEPTION 'what was delivered has no reason, status or error' USING ERRCODE = 'invalid_parameter_value';
     ELSIF p_source = 'pending' AND (p_reason IS NOT NULL OR p_status IS NOT NULL) THEN
         RAISE EXCEPTION 'what is pending has no reason and no status' USING ERRCODE = 'invalid_parameter_value';
+    ELSIF p_reason NOT IN ('rejected', 'attempts', 'max_age', 'expired', 'lost') THEN
+        RAISE EXCEPTION 'a reason is rejected, attempts, max_age, expired or lost, not %', p_reason USING ERRCODE = 'invalid_parameter_value';
     END IF;
 END
 $$;

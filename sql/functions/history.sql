@@ -29,8 +29,21 @@ DECLARE
     v_seq      bigint := coalesce((p_after ->> 4)::bigint, 9223372036854775807);
     v_since    timestamptz := coalesce(p_since, '-infinity');
     v_until    timestamptz := coalesce(p_until, 'infinity');
-    v_slower   interval := make_interval(secs => p_slower);
+    v_slower   interval;
 BEGIN
+    -- A word that nothing has would be answered with nothing, as if all were well.
+    IF p_settlement NOT IN ('delivered', 'retry', 'put_off', 'dead', 'replayed', 'discarded', 'cancelled', 'key_released') THEN
+        RAISE EXCEPTION 'a settlement is delivered, retry, put_off, dead, replayed, discarded, cancelled or key_released, not %', p_settlement
+            USING ERRCODE = 'invalid_parameter_value';
+    ELSIF p_outcome NOT IN ('success', 'redirect', 'unavailable', 'misconfigured', 'rejected', 'gone', 'proxy', 'dns', 'connect',
+                            'connect_timeout', 'tls', 'reset', 'protocol', 'timeout', 'unsendable', 'aborted', 'exhausted', 'panicked',
+                            'lost', 'expired', 'replayed', 'discarded', 'cancelled', 'key_released') THEN
+        RAISE EXCEPTION 'no outcome is called %: see the comment on the column outcome of outbox.attempts', p_outcome
+            USING ERRCODE = 'invalid_parameter_value';
+    ELSIF NOT p_slower BETWEEN 0 AND 1000000 THEN
+        RAISE EXCEPTION 'slower: from 0 to 1000000 seconds, not %', p_slower USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    v_slower := make_interval(secs => p_slower);
     -- Failures are few among many, and have an index of their own. An error is one of a failure, unless deliveries are asked for.
     IF json_array_length(p_after) <> 5 THEN
         RAISE EXCEPTION 'this is not the place of a line of the history: %', p_after USING ERRCODE = 'invalid_parameter_value';

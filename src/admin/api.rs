@@ -1,6 +1,7 @@
 //! `/v1`: what operators see and do, as JSON. A skin over the store's methods, which the command line has as well.
 //!
-//! Every request bears a token (see `callers`); without token files there is no `/v1`. Errors are problems (RFC 9457). Lists come
+//! Every request but for the document that describes all this (`openapi.json`) bears a token (see `callers`); without token files
+//! there is no `/v1`. Errors are problems (RFC 9457). Lists come
 //! in pages: `next` of an answer is `after` of the next request. What changes something names its bearer in the history.
 
 mod act;
@@ -10,7 +11,8 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    http::StatusCode,
+    http::{StatusCode, header},
+    response::IntoResponse,
     routing::{get, post},
 };
 use tokio::sync::Notify;
@@ -44,9 +46,16 @@ pub(super) fn router(api: Api) -> Router {
         .route("/v1/keys/release", post(act::release_key))
         .route("/v1/endpoints/{endpoint}/pause", post(act::pause))
         .route("/v1/endpoints/{endpoint}/resume", post(act::resume))
+        .route("/v1/openapi.json", get(openapi))
         .route("/v1/{*nothing}", get(nothing).post(nothing))
         .method_not_allowed_fallback(not_allowed)
         .with_state(api)
+}
+
+/// What this is, for programs (`OpenAPI` 3.1). Whoever may connect may read it.
+async fn openapi() -> impl IntoResponse {
+    const DOCUMENT: &str = include_str!("openapi.json");
+    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT)
 }
 
 async fn nothing() -> Problem {

@@ -19,6 +19,7 @@ use crate::support::{
     rows::{SOON, count, insert, one},
 };
 
+mod document;
 mod problems;
 
 const OPERATOR: &str = "0123456789abcdef-operator";

@@ -31,7 +31,9 @@ impl<T: DeserializeOwned> FromRequest<Api> for Body<T> {
             .map_err(|error| Problem::new(error.status(), error.body_text()))?;
         let bytes = match bytes.trim_ascii() {
             b"" => b"{}",
-            bytes => bytes,
+            // An array would be taken for the members in their order.
+            bytes @ [b'{', ..] => bytes,
+            _ => return Err(Problem::bad("the body: a JSON object is expected")),
         };
         serde_json::from_slice(bytes)
             .map(Body)
@@ -45,6 +47,11 @@ impl<T: DeserializeOwned> FromRequest<Api> for Body<T> {
 pub(super) struct Reasoned {
     why: Option<String>,
 }
+
+/// An object without members.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
 
 /// Of one message.
 #[derive(Deserialize)]
@@ -207,7 +214,7 @@ pub(super) async fn abort_job(
     Given(api): Given<Api>,
     _: Operator,
     job: Of<i64>,
-    Body(_): Body<Reasoned>,
+    Body(Nothing {}): Body<Nothing>,
 ) -> Answer {
     let job = of(job)?;
     match api.store.abort_job(job).await? {
@@ -231,7 +238,7 @@ pub(super) async fn resume(
     Given(api): Given<Api>,
     _: Operator,
     endpoint: Of<String>,
-    Body(_): Body<Reasoned>,
+    Body(Nothing {}): Body<Nothing>,
 ) -> Answer {
     let endpoint = of(endpoint)?;
     changed(&endpoint, api.store.resume(&endpoint).await?)

@@ -70,6 +70,26 @@ async fn what_is_wrong_is_said() {
             bad,
             "dead or delivered, not \"pending\"",
         ),
+        (
+            "/v1/messages?state=dead&reason=rejectd",
+            bad,
+            "a reason is rejected, attempts,",
+        ),
+        (
+            "/v1/history?outcome=timeuot",
+            bad,
+            "no outcome is called timeuot",
+        ),
+        (
+            "/v1/history?settlement=died",
+            bad,
+            "a settlement is delivered,",
+        ),
+        (
+            "/v1/history?slower=1000001",
+            bad,
+            "from 0 to 1000000 seconds",
+        ),
         ("/v1/jobs/7", missing, "there is no job 7"),
         ("/v1/nothing", missing, "there is nothing here"),
     ] {
@@ -78,7 +98,12 @@ async fn what_is_wrong_is_said() {
     let replay = format!("/v1/messages/{id}/replay");
     for (path, body, status, detail) in [
         (replay.as_str(), "{", bad, "the body: "),
-        (replay.as_str(), "[]", bad, "the body: "),
+        (
+            replay.as_str(),
+            "[null, true]",
+            bad,
+            "the body: a JSON object is expected",
+        ),
         (
             replay.as_str(),
             "{\"deliverd\": true}",
