@@ -84,10 +84,10 @@ async fn an_independent_tool_finds_the_api_as_it_is_described() {
         "{said}{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    // It looked at all of them.
+    // It looked at all of them, but for the document itself.
     let tested = said
         .split("Tested:")
         .nth(1)
         .and_then(|rest| rest.split_whitespace().next());
-    assert_eq!(tested, Some(&*routed().len().to_string()), "{said}");
+    assert_eq!(tested, Some(&*(routed().len() - 1).to_string()), "{said}");
 }
