@@ -13,7 +13,7 @@ BEGIN
         GRANT USAGE ON SCHEMA outbox TO outbox_relay;
         GRANT SELECT, INSERT, UPDATE, DELETE
            ON outbox.messages, outbox.lanes, outbox.endpoints, outbox.relays, outbox.leases, outbox.held_keys, outbox.epoch,
-              outbox.attempts, outbox.delivered, outbox.dead_letters, outbox.jobs
+              outbox.attempts, outbox.delivered, outbox.dead_letters, outbox.jobs, outbox.alerts, outbox.notices, outbox.watching
            TO outbox_relay;
         GRANT SELECT ON outbox.meta, outbox.migrations, outbox.messages_seq_seq TO outbox_relay;
         -- A replay gives a new place to what it brings back.
@@ -25,7 +25,8 @@ BEGIN
         -- By name: partitions are read through their parents, and a migration that is run again must change nothing.
         GRANT SELECT
            ON outbox.messages, outbox.lanes, outbox.endpoints, outbox.relays, outbox.leases, outbox.held_keys, outbox.epoch,
-              outbox.attempts, outbox.delivered, outbox.dead_letters, outbox.jobs, outbox.meta, outbox.migrations
+              outbox.attempts, outbox.delivered, outbox.dead_letters, outbox.jobs, outbox.alerts, outbox.notices, outbox.watching,
+              outbox.meta, outbox.migrations
            TO outbox_reader;
         GRANT EXECUTE
            ON FUNCTION outbox.list, outbox.history, outbox.show, outbox.why, outbox.obstacles, outbox.matching, outbox.fits,

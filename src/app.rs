@@ -15,7 +15,7 @@ use self::reload::Reload;
 use crate::{
     admin::{self, Door},
     config::{Config, Source},
-    maintenance,
+    maintenance::{self, alerts},
     metrics::Metrics,
     relay::{self, Plan, Relay, Summary, Vitals},
     store::{self, Records, Store},
@@ -64,9 +64,13 @@ pub async fn run(
         Plan::new(relay(&config), None).map_err(relay::Error::from)?,
     ));
     let (history, mut histories) = watch::channel(config.maintenance.clone());
+    let (alert, mut alerting) = watch::channel(config.alerts.clone());
+    let mut chance = StdRng::from_rng(&mut rng);
+    let alert_store =
+        Store::single(&config.database, store::PATIENCE).map_err(relay::Error::from)?;
     let reload = async {
         // Its senders stay until the end, whether anything is ever sent or not.
-        let reload = Reload::new(config, plans, history);
+        let reload = Reload::new(config, plans, history, alert);
         match source {
             Some(source) => reload.run(&source, hangup, &stop).await,
             None => stop.cancelled().await,
@@ -78,13 +82,14 @@ pub async fn run(
         end
     };
     let maintain = maintenance::run(&store, &mut histories, &stop, &mut rng);
+    let alert = alerts::watch(&alert_store, &mut alerting, &metrics, &stop, &mut chance);
     let admit = async {
         match door {
             Some(door) => door.run(&stop).await,
             None => stop.cancelled().await,
         }
     };
-    let (end, (), (), (), ()) = tokio::join!(deliver, maintain, reload, admit, sample);
+    let (end, (), (), (), (), ()) = tokio::join!(deliver, maintain, reload, admit, sample, alert);
     Ok(end?)
 }
 

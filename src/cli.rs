@@ -217,7 +217,8 @@ async fn run(command: Command) -> Result<(), Failure> {
         } => {
             let source = config::Source::new(&config)?;
             let config = source.parse(&source.read()?)?;
-            let summary = app::run(config, Some(source), until_empty, shutdown()).await?;
+            let run = app::run(config, Some(source), until_empty, shutdown());
+            let summary = Box::pin(run).await?;
             if until_empty {
                 say!(
                     "delivered={} retried={} dead={}",

@@ -33,7 +33,13 @@ use std::{collections::BTreeMap, error::Error, fmt, fs, path::Path};
 
 pub use self::source::Source;
 pub(crate) use self::units::duration;
-use crate::{admin, delivery, maintenance, relay, route::Routes, store};
+use crate::{
+    admin, delivery,
+    maintenance::{self, alerts},
+    relay,
+    route::Routes,
+    store,
+};
 use reader::Reader;
 
 /// Everything that a relay runs by.
@@ -45,6 +51,8 @@ pub struct Config {
     pub relay: relay::Config,
     /// `[history]`.
     pub maintenance: maintenance::Config,
+    /// `[alerts]`; `None`: nobody looks.
+    pub alerts: Option<alerts::Config>,
     /// `[http]`.
     pub admin: admin::Config,
     /// `[[endpoints]]`, in the order of the file; at least one.
@@ -129,11 +137,13 @@ pub fn parse(
     relay.max_due_age = max_due_age;
     let (endpoints, entries) = tables::endpoints(&root);
     let routes = tables::routes(&root, &entries);
+    let alerts = tables::alerts(&root.section("alerts"), maintenance.record, &routes);
     let digest = reader.finish().map_err(problems)?;
     Ok(Config {
         database: database.expect("a database that is missing or wrong is a problem"),
         relay,
         maintenance,
+        alerts,
         admin,
         endpoints,
         routes,

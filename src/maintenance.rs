@@ -3,6 +3,7 @@
 //! Any relay does it, at its start and about once an hour; in the database one at a time. It never touches what is
 //! undelivered, and a failure stops nothing: it is said, and tried again soon.
 
+pub mod alerts;
 mod sample;
 
 use std::time::Duration;

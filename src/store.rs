@@ -7,6 +7,7 @@
 //! Failure: an error means that the outcome is unknown, since the commit may have been done before the connection broke. Each
 //! statement can be sent again, except a claim, which is undone by [`Store::recover`].
 
+mod alerts;
 mod bell;
 mod connect;
 mod credentials;
@@ -37,6 +38,7 @@ use tokio_postgres::{
 use uuid::Uuid;
 
 pub use self::{
+    alerts::{Alert, Notice, Told, Watch},
     bell::{Bell, Doorbell, Listener, Lock, Taken},
     error::Error,
     expand::{Expand, Expanded},

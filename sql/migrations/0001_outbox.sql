@@ -340,6 +340,46 @@ COMMENT ON COLUMN outbox.jobs.pending   IS 'Messages that were not replayed, bec
 COMMENT ON COLUMN outbox.jobs.next_at   IS 'Its rate lets it go on then.';
 COMMENT ON COLUMN outbox.jobs.cursor_at IS 'It has gone over all that died or was delivered before.';
 
+-- === what is wrong ===
+
+CREATE TABLE outbox.alerts (
+    kind         text NOT NULL CHECK (kind IN ('failures', 'dead_letters', 'oldest_due', 'paused', 'no_route')),
+    subject      text NOT NULL,
+    firing_since timestamptz NOT NULL,
+    notified_at  timestamptz NOT NULL,
+    clear_since  timestamptz,
+    summary      text NOT NULL,
+    command      text NOT NULL,
+    details      jsonb NOT NULL,
+    PRIMARY KEY (kind, subject)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE  outbox.alerts             IS 'Public, read only. What is wrong: a row goes when it has been right again for a while.';
+COMMENT ON COLUMN outbox.alerts.subject     IS 'The endpoint; of no_route the topic, or topic → endpoint.';
+COMMENT ON COLUMN outbox.alerts.notified_at IS 'When somebody was told last.';
+COMMENT ON COLUMN outbox.alerts.clear_since IS 'It has been right since; one that is right only now and then goes on as one alert.';
+COMMENT ON COLUMN outbox.alerts.command     IS 'What to run next.';
+
+CREATE TABLE outbox.notices (
+    notice     uuid PRIMARY KEY DEFAULT gen_random_uuid(),
+    seq        bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    created_at timestamptz NOT NULL,
+    not_before timestamptz NOT NULL,
+    attempts   integer NOT NULL DEFAULT 0,
+    kind       text NOT NULL,
+    subject    text NOT NULL,
+    content    json NOT NULL
+) WITH (fillfactor = 50);
+CREATE INDEX notices_seq ON outbox.notices (seq);
+COMMENT ON TABLE  outbox.notices            IS 'Private. What the webhook of [alerts] has yet to be told; a row goes when it was.';
+COMMENT ON COLUMN outbox.notices.not_before IS 'Nobody sends it before: somebody does just now, or it failed.';
+
+CREATE TABLE outbox.watching (
+    only_row   boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    watched_at timestamptz
+);
+COMMENT ON TABLE outbox.watching IS 'Private. When somebody looked last for what is wrong; its lock lets one look at a time.';
+INSERT INTO outbox.watching DEFAULT VALUES;
+
 -- === whose database this is ===
 
 CREATE TABLE outbox.meta (

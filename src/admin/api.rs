@@ -32,6 +32,7 @@ pub(super) struct Api {
 pub(super) fn router(api: Api) -> Router {
     Router::new()
         .route("/v1/status", get(read::status))
+        .route("/v1/alerts", get(read::alerts))
         .route("/v1/messages", get(read::list))
         .route("/v1/messages/{id}", get(read::show))
         .route("/v1/messages/{id}/why", get(read::why))

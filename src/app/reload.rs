@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::relay;
 use crate::{
     config::{Config, Source},
-    maintenance,
+    maintenance::{self, alerts},
     relay::Plan,
 };
 
@@ -31,6 +31,7 @@ pub(super) struct Reload {
     config: Config,
     plans: watch::Sender<Arc<Plan>>,
     history: watch::Sender<maintenance::Config>,
+    alerts: watch::Sender<Option<alerts::Config>>,
     /// What was tried last.
     tried: Option<Text>,
     /// Why that could not be applied, which has been said.
@@ -60,11 +61,13 @@ impl Reload {
         config: Config,
         plans: watch::Sender<Arc<Plan>>,
         history: watch::Sender<maintenance::Config>,
+        alerts: watch::Sender<Option<alerts::Config>>,
     ) -> Reload {
         Reload {
             config,
             plans,
             history,
+            alerts,
             tried: None,
             failure: None,
             draft: None,
@@ -167,6 +170,11 @@ impl Reload {
                 history.clone_from(&config.maintenance);
                 modified
             });
+            self.alerts.send_if_modified(|alerts| {
+                let modified = *alerts != config.alerts;
+                alerts.clone_from(&config.alerts);
+                modified
+            });
         }
         self.config = config;
         Ok(changes)
@@ -194,6 +202,7 @@ impl Changes {
         let tables = [
             ("relay", old.relay != new.relay),
             ("history", old.maintenance != new.maintenance),
+            ("alerts", old.alerts != new.alerts),
             ("routes", old.routes != new.routes),
         ];
         let changed = tables.into_iter().filter(|(_, changed)| *changed);

@@ -111,6 +111,7 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
             early.topic
         );
     }
+    print_alerts(config)?;
     let store = Store::new(&config.database)?;
     let notes = store.check().await?;
     say!(
@@ -121,6 +122,27 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
         say!("  warning: {note}");
     }
     check_doorbell(config, &store).await
+}
+
+/// Says who is told of what is wrong.
+fn print_alerts(config: &Config) -> Result<(), Failure> {
+    let Some(alerts) = &config.alerts else {
+        return Ok(());
+    };
+    let mut to = vec!["the log".to_owned()];
+    if let Some(webhook) = &alerts.webhook {
+        Client::new(&webhook.endpoint).map_err(relay::Error::from)?;
+        to.push(format!("a webhook at {}", webhook.shown()));
+    }
+    if let Some(topic) = &alerts.watch.topic {
+        to.push(format!("messages of topic {topic}"));
+    }
+    say!(
+        "\nalerts: looked for every {}, told to {}",
+        show(alerts.watch.every),
+        to.join(", ")
+    );
+    Ok(())
 }
 
 /// Says whether inserts will wake this relay, and if not, why.
@@ -242,6 +264,19 @@ pub(super) async fn status(store: &Store, json: bool) -> Result<(), Failure> {
 
 fn print_status(status: &Status) {
     say!("schema version {}", status.schema_version);
+    if !status.alerts.is_empty() {
+        say!("\n{:<13} {:>8}  WHAT IS WRONG", "ALERT", "FOR");
+    }
+    for alert in &status.alerts {
+        let lately = alert.looked_seconds.map_or("never".into(), age);
+        say!(
+            "{:<13} {:>8}  {}; seen {lately} ago: `{}`",
+            alert.kind,
+            age(alert.seconds),
+            alert.summary,
+            alert.command
+        );
+    }
     say!(
         "\n{:<30} {:<9} {:<13} {:>8} {:>8} {:>7}",
         "RELAY",

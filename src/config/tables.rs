@@ -1,5 +1,6 @@
 //! The tables of the file, one function each: every key, its default and its range stand here and nowhere else.
 
+mod alerts;
 mod auth;
 mod batch;
 mod database;
@@ -33,6 +34,7 @@ const HOUR: Duration = Duration::from_secs(60 * 60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const MIB: usize = 1 << 20;
 
+pub(crate) use alerts::alerts;
 pub(crate) use database::database;
 pub(crate) use http::http;
 

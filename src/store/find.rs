@@ -217,8 +217,17 @@ pub(super) fn read<T: DeserializeOwned>(
     statement: sql::Statement,
     rows: &[Row],
 ) -> Result<Vec<T>, Error> {
+    read_from(statement, "row", rows)
+}
+
+/// The same, where the objects are in this column.
+pub(super) fn read_from<T: DeserializeOwned>(
+    statement: sql::Statement,
+    column: &str,
+    rows: &[Row],
+) -> Result<Vec<T>, Error> {
     rows.iter()
-        .map(|row| serde_json::from_str(row.get("row")))
+        .map(|row| serde_json::from_str(row.get(column)))
         .collect::<Result<_, _>>()
         .map_err(|error| unread(statement, &error))
 }

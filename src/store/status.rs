@@ -6,13 +6,13 @@ use serde::Serialize;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::{Error, Parameter, Store, sql};
+use super::{Alert, Error, Parameter, Store, sql};
 use crate::message::Lane;
 
 /// Rows of one kind are counted up to this number; one more means "more".
 pub const COUNTED: i32 = 10_000;
 
-/// How everything stands, read in four statements.
+/// How everything stands, read in six statements.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
     /// The version of the schema.
@@ -27,6 +27,8 @@ pub struct Status {
     pub lanes: Vec<LaneStatus>,
     /// Dead letters by endpoint and reason.
     pub dead_letters: Vec<DeadStatus>,
+    /// What is wrong, where relays look for that.
+    pub alerts: Vec<Alert>,
 }
 
 /// A lane, for [`Store::oldest_due`].
@@ -148,8 +150,10 @@ impl Store {
                 keeps_bell: row.get("keeps_bell"),
             })
             .collect();
+        let alerts = self.alerts().await?;
         Ok(Status {
             schema_version,
+            alerts,
             configs_differ: mark(&mut relays),
             relays,
             endpoints: endpoints

@@ -157,6 +157,8 @@ async fn nobody_is_answered_without_a_token_and_a_reader_changes_nothing() {
             (StatusCode::OK, &json!(1))
         );
     }
+    let alerts = stage.ask(Method::GET, "/v1/alerts", READER, "").await;
+    assert_eq!(alerts, (StatusCode::OK, json!({ "alerts": [] })));
     let pause = "/v1/endpoints/shop/pause";
     let refused = stage.ask(Method::POST, pause, READER, "{}").await;
     assert_eq!(refused.0, StatusCode::FORBIDDEN);

@@ -6,6 +6,7 @@
     reason = "a test that can't go on says where by panicking"
 )]
 
+mod alerts;
 mod api;
 mod batches;
 mod claim;

@@ -3,6 +3,7 @@
 //!
 //! The plans are those that really ran, inside of functions too: `auto_explain` sends them as notices.
 
+mod alerts;
 mod people;
 mod pinned;
 

@@ -84,6 +84,10 @@ pub(super) async fn status(Given(api): Given<Api>, _: Reader) -> Answer {
     answer(&api.store.status().await?)
 }
 
+pub(super) async fn alerts(Given(api): Given<Api>, _: Reader) -> Answer {
+    Ok(Json(json!({ "alerts": api.store.alerts().await? })))
+}
+
 pub(super) async fn list(Given(api): Given<Api>, _: Reader, query: Asked<ListQuery>) -> Answer {
     let query = asked(query)?;
     let state = match query.state.as_str() {

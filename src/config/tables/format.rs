@@ -1,5 +1,7 @@
 //! How requests look: method, format, headers, and the fields in a URL.
 
+use std::path::PathBuf;
+
 use reqwest::{
     Method,
     header::{AUTHORIZATION, HeaderName, HeaderValue},
@@ -15,6 +17,9 @@ use crate::{
     },
 };
 
+type Headers = Vec<(HeaderName, HeaderValue)>;
+type Files = Vec<(HeaderName, PathBuf)>;
+
 const KIB: usize = 1024;
 
 const METHODS: [Method; 4] = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE];
@@ -23,10 +28,22 @@ const METHODS: [Method; 4] = [Method::POST, Method::PUT, Method::PATCH, Method::
 pub(super) fn format(endpoint: &Section<'_>, whole: bool) -> Config {
     let shape = shape(endpoint, whole);
     let method = endpoint.optional("method", r#"a method such as "PUT""#, method);
+    let (headers, header_files) = headers(endpoint, &shape);
+    Config {
+        method: method.unwrap_or(Method::POST),
+        shape,
+        headers,
+        header_files,
+        gzip_above: endpoint.size_if_any("gzip_above", 64 * KIB, KIB..),
+    }
+}
+
+/// The headers that every request has: those of the configuration, and those from files.
+pub(super) fn headers(endpoint: &Section<'_>, shape: &Shape) -> (Headers, Files) {
     let same = |a: &str, b: &str| a.eq_ignore_ascii_case(b);
     let expected = "the header's value as a text";
     let headers = endpoint.map("headers", expected, same, |name, text| {
-        let name = own_name(name, &shape)?;
+        let name = own_name(name, shape)?;
         // Blanks around it are not part of a value; in HTTP/2 they would make the request malformed.
         let text = text.trim_matches([' ', '\t']);
         let value = HeaderValue::from_str(text).ok().filter(|_| text.is_ascii());
@@ -39,7 +56,7 @@ pub(super) fn format(endpoint: &Section<'_>, whole: bool) -> Config {
         if text.is_empty() || text.contains(char::is_control) {
             return Err("a path must not be empty and have no control characters".into());
         }
-        Ok((own_name(name, &shape)?, text.into()))
+        Ok((own_name(name, shape)?, text.into()))
     });
     for (text, _) in &files {
         if headers.iter().any(|(other, _)| same(other, text)) {
@@ -47,13 +64,10 @@ pub(super) fn format(endpoint: &Section<'_>, whole: bool) -> Config {
             endpoint.problem("header_files", message);
         }
     }
-    Config {
-        method: method.unwrap_or(Method::POST),
-        shape,
-        headers: headers.into_iter().map(|(_, header)| header).collect(),
-        header_files: files.into_iter().map(|(_, file)| file).collect(),
-        gzip_above: endpoint.size_if_any("gzip_above", 64 * KIB, KIB..),
-    }
+    (
+        headers.into_iter().map(|(_, header)| header).collect(),
+        files.into_iter().map(|(_, file)| file).collect(),
+    )
 }
 
 /// What is set twice: by `headers`, and by another key.

@@ -111,7 +111,16 @@ defaults.retry.factor = nan => must be from 1 to 100, found nan
 defaults.retry.factor = inf => must be from 1 to 100, found inf
 defaults.retry.factor = "2" => expected a number such as 2.0, found the text "2"
 database.ca_file = 5 => expected a path such as "/etc/ca.pem", found the number 5
- ; unknown.x = 1 => line 2, unknown: unknown key; known here: database, defaults, endpoints, history, http, relay, routes
+ ; unknown.x = 1 => line 2, unknown: unknown key; known here: alerts, database, defaults, endpoints, history, http, relay, routes
+alerts.off = ["pause"] => line 1, alerts.off[0]: expected one of failures, dead_letters, oldest_due, paused, no_route, found "pause"
+alerts.failure_ratio = 0 => line 1, alerts.failure_ratio: must be from 0.01 to 1, found 0
+alerts.topic = "outbox.alert" => line 1, alerts.topic: no route takes "outbox.alert": its messages would stay pending
+alerts.every = "30s" ; history.record = "none" => alerts.off: must hold "failures" unless history.record is "all"
+alerts.webhook.format = "slack" => alerts.webhook.url: is missing: url or url_file says where notices go
+alerts.webhook.url = "ftp://s3cret/x" => line 1, alerts.webhook.url: must be http or https, found "ftp"; its value is not shown here
+alerts.webhook.url_file = "/nowhere/x" => line 1, alerts.webhook.url_file: can't be read: No such file or directory
+alerts.webhook.url = "http://h/x" ; alerts.webhook.url_file = "/x" => line 2, alerts.webhook.url_file: stands beside url: only one of the two can be right
+alerts.webhook.url = "http://h/x" ; alerts.webhook.retry = 1 => line 2, alerts.webhook.retry: unknown key
 [[endpoint]] ; [[endpoint]] => line 1, endpoint: unknown key; did you mean endpoints?
 [[routes]] ; topic = "a" ; to = [] => line 3, routes[0].to: must name an endpoint
 [[routes]] ; topic = "a" ; to = "billing" => expected a list of endpoints such as ["billing"], found the text "billing"

@@ -24,6 +24,23 @@ attempts = "7d"
 successes = "2d"
 delivered = "0s"
 record = "failures"
+[alerts]
+every = "10s"
+repeat = "1h"
+window = "10m"
+failure_ratio = 0.25
+failure_minimum = 5
+dead_letters = 3
+oldest_due = "5m"
+paused = "2h"
+no_route = "5m"
+off = ["failures"]
+topic = "outbox.alert"
+webhook.url = "https://hooks.internal/T0"
+webhook.format = "slack"
+webhook.timeout = "5s"
+webhook.headers.X-C = "1"
+webhook.header_files.X-D = "/run/d"
 [defaults]
 concurrency = 8
 timeout = "5s"
@@ -169,7 +186,7 @@ fn value() -> impl Strategy<Value = String> {
 fn the_file_has_every_key_and_is_right() {
     assert_eq!(read(FILE, &[]).map(|config| config.endpoints.len()), Ok(3));
     // Each unknown key is answered with all that are known in its place.
-    for table in ["defaults", "relay", "history", "database"] {
+    for table in ["defaults", "relay", "history", "alerts", "database"] {
         let header = format!("[{table}]");
         let at = FILE.lines().position(|line| line == header).expect(table);
         let mut lines: Vec<&str> = FILE.lines().collect();

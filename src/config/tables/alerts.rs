@@ -1,0 +1,147 @@
+//! `[alerts]`: what is looked for, and who is told.
+
+use std::{fs, time::Duration};
+
+use reqwest::Url;
+
+use super::{DAY, HOUR, MILLISECOND, MINUTE, SECOND, auth, format, guard, proxy, sending, tls};
+use crate::{
+    config::{reader::Section, units},
+    delivery::{self, format::Shape},
+    maintenance::alerts::{Config, Format, Webhook},
+    route::Routes,
+    store::{History, Watch},
+};
+
+/// The kinds, as `off` names them.
+const KINDS: [&str; 5] = [
+    "failures",
+    "dead_letters",
+    "oldest_due",
+    "paused",
+    "no_route",
+];
+
+/// The name under which the webhook's log lines stand.
+const NAME: &str = "alerts";
+
+/// `None` without the table.
+pub(crate) fn alerts(section: &Section<'_>, record: History, routes: &Routes) -> Option<Config> {
+    let off = section.list("off", r#"kinds of alerts such as "paused""#, |text| {
+        let known = KINDS.iter().find(|kind| **kind == text);
+        known.copied().ok_or_else(|| {
+            let found = units::quoted(text);
+            format!("expected one of {}, found {found}", KINDS.join(", "))
+        })
+    });
+    let off = off.unwrap_or_default();
+    let on = |kind: &str| !off.contains(&kind);
+    let ratio = section.real("failure_ratio", 0.5, 0.01..=1.0);
+    let minimum = section.count("failure_minimum", 20, 1..=10_000);
+    let dead_letters = section.count("dead_letters", 1, 1..=10_000);
+    let span = |key, default| section.duration(key, default, SECOND..=365 * DAY);
+    let [oldest_due, paused, no_route] = [
+        span("oldest_due", 15 * MINUTE),
+        span("paused", HOUR),
+        span("no_route", MINUTE),
+    ];
+    let topic = section.optional("topic", r#"a topic such as "outbox.alert""#, topic);
+    if let Some(topic) = &topic
+        && routes.of(topic).is_none()
+    {
+        let shown = units::quoted(topic);
+        section.problem(
+            "topic",
+            format!("no route takes {shown}: its messages would stay pending"),
+        );
+    }
+    let webhook = webhook(&section.section("webhook"));
+    let watch = Watch {
+        every: section.duration("every", 30 * SECOND, SECOND..=HOUR),
+        repeat: section.duration("repeat", 4 * HOUR, MINUTE..=365 * DAY),
+        window: section.duration("window", 5 * MINUTE, SECOND..=HOUR),
+        failures: on("failures").then_some((ratio, minimum)),
+        dead_letters: on("dead_letters").then_some(dead_letters),
+        oldest_due: on("oldest_due").then_some(oldest_due),
+        paused: on("paused").then_some(paused),
+        no_route: on("no_route").then_some(no_route),
+        webhook: webhook.is_some(),
+        topic,
+    };
+    if !section.given() {
+        return None;
+    }
+    if on("failures") && record != History::All {
+        let message = r#"must hold "failures" unless history.record is "all": without the successes nobody knows which share fails"#;
+        section.problem("off", message.into());
+    }
+    Some(Config { watch, webhook })
+}
+
+/// An endpoint of its own. It inherits nothing: what `[defaults]` says, credentials among it, is meant for others.
+fn webhook(section: &Section<'_>) -> Option<Webhook> {
+    let url = url(section);
+    let formats = [("json", Format::Json), ("slack", Format::Slack)];
+    let format = section.choice("format", "json", &formats);
+    let (headers, header_files) = format::headers(section, &Shape::Raw);
+    let timeout = section.duration("timeout", 10 * SECOND, MILLISECOND..=MINUTE);
+    let guard = guard::guard(section);
+    let whole = section.given();
+    let (tls, proxy) = (
+        tls::tls(section, whole),
+        proxy::proxy(section, guard.is_on()),
+    );
+    let (auth, sign) = (auth::auth(section, whole), sending::sign(section));
+    if whole && url.is_none() && !section.has("url") && !section.has("url_file") {
+        section.problem(
+            "url",
+            "is missing: url or url_file says where notices go".into(),
+        );
+    }
+    let url = url?;
+    let endpoint = delivery::Endpoint {
+        timeout,
+        connect_timeout: timeout.min(Duration::from_secs(3)),
+        format: delivery::format::Config {
+            headers,
+            header_files,
+            ..delivery::format::Config::default()
+        },
+        tls,
+        proxy,
+        guard,
+        auth,
+        sign,
+        ..delivery::Endpoint::new(NAME, url)
+    };
+    tls::check(section, &endpoint);
+    guard::check(section, &endpoint);
+    proxy::check(section, &endpoint);
+    Some(Webhook { endpoint, format })
+}
+
+/// Whoever has it may write there: no message and no digest shows it.
+fn url(section: &Section<'_>) -> Option<Url> {
+    let hidden = |message: String| format!("{message}; its value is not shown here");
+    let parse = |text: &str| super::plain_url(text).map_err(hidden);
+    let url = section.secret("url", r#"a URL such as "https://hooks.internal/x""#, parse);
+    let file = section.path("url_file", "/run/secrets/slack");
+    if section.has("url") && section.has("url_file") {
+        let message = "stands beside url: only one of the two can be right";
+        section.problem("url_file", message.into());
+        return None;
+    }
+    let Some(file) = file else { return url };
+    let read = fs::read_to_string(&file).map_err(|error| format!("can't be read: {error}"));
+    let url = read.and_then(|text| parse(text.trim()));
+    url.map_err(|message| section.problem("url_file", message))
+        .ok()
+}
+
+/// What the table of messages takes, and a route as well.
+fn topic(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.len() > 255 || text.contains(char::is_control) {
+        return Err("must be 1 to 255 bytes without control characters".into());
+    }
+    Ok(text.to_owned())
+}
