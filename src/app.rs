@@ -8,16 +8,16 @@ use rand::{
     SeedableRng,
     rngs::{StdRng, SysRng},
 };
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use self::reload::Reload;
 use crate::{
     admin::{self, Door},
     config::{Config, Source},
-    maintenance::{self, alerts},
+    maintenance::{self, alerts, spans},
     metrics::Metrics,
-    relay::{self, Plan, Relay, Summary, Vitals},
+    relay::{self, Export, Plan, Relay, Signals, Summary, Tracer, Vitals},
     store::{self, Records, Store},
 };
 
@@ -49,6 +49,28 @@ pub async fn run(
     let metrics = Metrics::new();
     let door = Door::open(&config.admin, &config.database, &vitals, &metrics).await?;
     let stop = CancellationToken::new();
+    let (queue, queued) = mpsc::channel(spans::QUEUE);
+    let collector = config.tracing.clone();
+    let signals = Signals {
+        vitals,
+        metrics: metrics.clone(),
+        tracer: Tracer::new(
+            StdRng::from_rng(&mut rng),
+            collector.as_ref().map(|collector| Export {
+                spans: queue,
+                sample: collector.sample,
+            }),
+        ),
+    };
+    let name = config.relay.name.clone();
+    let export = async {
+        let Some(collector) = &collector else { return };
+        // Without the feature no configuration has one.
+        #[cfg(feature = "otlp")]
+        spans::export(collector, &name, queued, &metrics, &stop).await;
+        #[cfg(not(feature = "otlp"))]
+        drop((collector, name, queued));
+    };
     let admin = config.admin.clone();
     let looks = Store::single(&config.database, store::PATIENCE).map_err(relay::Error::from)?;
     let mut jitter = StdRng::from_rng(&mut rng);
@@ -77,7 +99,7 @@ pub async fn run(
         }
     };
     let deliver = async {
-        let end = relay::serve(&database, until_empty, plan, &vitals, &metrics, shutdown).await;
+        let end = relay::serve(&database, until_empty, plan, &signals, shutdown).await;
         stop.cancel();
         end
     };
@@ -89,7 +111,9 @@ pub async fn run(
             None => stop.cancelled().await,
         }
     };
-    let (end, (), (), (), (), ()) = tokio::join!(deliver, maintain, reload, admit, sample, alert);
+    let export = Box::pin(export);
+    let (end, (), (), (), (), (), ()) =
+        tokio::join!(deliver, maintain, reload, admit, sample, alert, export);
     Ok(end?)
 }
 

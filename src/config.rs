@@ -35,7 +35,7 @@ pub use self::source::Source;
 pub(crate) use self::units::duration;
 use crate::{
     admin, delivery,
-    maintenance::{self, alerts},
+    maintenance::{self, alerts, spans},
     relay,
     route::Routes,
     store,
@@ -53,6 +53,8 @@ pub struct Config {
     pub maintenance: maintenance::Config,
     /// `[alerts]`; `None`: nobody looks.
     pub alerts: Option<alerts::Config>,
+    /// `[tracing]`; `None`: nobody collects spans.
+    pub tracing: Option<spans::Config>,
     /// `[http]`.
     pub admin: admin::Config,
     /// `[[endpoints]]`, in the order of the file; at least one.
@@ -138,12 +140,14 @@ pub fn parse(
     let (endpoints, entries) = tables::endpoints(&root);
     let routes = tables::routes(&root, &entries);
     let alerts = tables::alerts(&root.section("alerts"), maintenance.record, &routes);
+    let tracing = tables::tracing(&root.section("tracing"));
     let digest = reader.finish().map_err(problems)?;
     Ok(Config {
         database: database.expect("a database that is missing or wrong is a problem"),
         relay,
         maintenance,
         alerts,
+        tracing,
         admin,
         endpoints,
         routes,

@@ -63,6 +63,7 @@ use crate::{
     limit::Limits,
     message::{Class, Delivery, Outcome},
     retry,
+    trace::Propagation,
 };
 
 /// When this host has no room for a connection, it is tried again after this.
@@ -111,6 +112,8 @@ pub struct Endpoint {
     pub batch: Option<batch::Config>,
     /// What the history keeps of its requests and answers, beside their outcomes.
     pub details: Details,
+    /// Its attempts are spans of the trace that a row belongs to; otherwise the row's headers are sent as they are.
+    pub trace: bool,
 }
 
 /// Which version of HTTP an endpoint is spoken to in.
@@ -211,6 +214,7 @@ impl Endpoint {
             proxy: None,
             batch: None,
             details: Details::default(),
+            trace: true,
         }
     }
 
@@ -241,6 +245,13 @@ impl Endpoint {
             format!(", through the proxy {origin}")
         });
         format!("{request} (guard {}{through})", self.guard)
+    }
+
+    /// What a span tells of its URL: nothing that may be a secret, and no field of a row.
+    pub fn traced_url(&self) -> String {
+        let mut url = self.url.clone();
+        url.set_query(None);
+        url.into()
     }
 
     /// What may go wrong although all of it is allowed; `show` writes a duration.
@@ -304,8 +315,14 @@ impl Client {
     /// any byte of its answer, on a connection that was used before, is sent once more at once: same key, same attempt,
     /// same deadline.
     pub async fn attempt(&self, delivery: &Delivery) -> Outcome {
+        self.attempt_within(delivery, Propagation::Untouched).await
+    }
+
+    /// The same as a part of a trace.
+    pub async fn attempt_within(&self, delivery: &Delivery, trace: Propagation) -> Outcome {
         let mut answer = Answer::default();
-        let mut outcome = self.0.attempt(Messages::One(delivery), &mut answer).await;
+        let messages = Messages::One(delivery);
+        let mut outcome = self.0.attempt(messages, trace, &mut answer).await;
         let redactor = answer.redactor();
         if self.0.details.keeps(outcome.class) {
             outcome.exchange = answer.exchange(&redactor).await;
@@ -315,13 +332,13 @@ impl Client {
     }
 
     /// The same for several messages of one lane in one request.
-    pub async fn attempt_batch(&self, deliveries: &[&Delivery]) -> Answered {
+    pub async fn attempt_batch(&self, deliveries: &[&Delivery], trace: Propagation) -> Answered {
         let mut answer = Answer {
             results: true,
             ..Answer::default()
         };
         let messages = Messages::Several(deliveries);
-        let whole = self.0.attempt(messages, &mut answer).await;
+        let whole = self.0.attempt(messages, trace, &mut answer).await;
         let mut answered = batch::answered(whole, &answer, deliveries);
         // Not before its results were read: a secret can stand in them by chance, and must not change what they say.
         let redactor = answer.redactor();
@@ -360,9 +377,14 @@ impl fmt::Display for HttpVersion {
 
 impl Inner {
     /// What came of it, with what the receiver may have sent back of our secrets.
-    async fn attempt(&self, messages: Messages<'_>, answer: &mut Answer) -> Outcome {
+    async fn attempt(
+        &self,
+        messages: Messages<'_>,
+        trace: Propagation,
+        answer: &mut Answer,
+    ) -> Outcome {
         let started = Instant::now();
-        let whole = timeout(self.timeout, self.deliver(messages, answer)).await;
+        let whole = timeout(self.timeout, self.deliver(messages, trace, answer)).await;
         let (class, error) = match whole {
             Ok(Ok(())) => answer.whole(),
             Ok(Err(Fault::Unsendable(reason))) => {
@@ -389,10 +411,15 @@ impl Inner {
         }
     }
 
-    async fn deliver(&self, messages: Messages<'_>, answer: &mut Answer) -> Result<(), Fault> {
+    async fn deliver(
+        &self,
+        messages: Messages<'_>,
+        trace: Propagation,
+        answer: &mut Answer,
+    ) -> Result<(), Fault> {
         let prepared = match messages {
-            Messages::One(delivery) => self.maker.prepare(delivery).await,
-            Messages::Several(deliveries) => self.maker.prepare_batch(deliveries).await,
+            Messages::One(delivery) => self.maker.prepare(delivery, trace).await,
+            Messages::Several(deliveries) => self.maker.prepare_batch(deliveries, trace).await,
         };
         let prepared = prepared.map_err(Fault::Unsendable)?;
         answer.awaits_token = self.auth.asks();

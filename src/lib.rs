@@ -6,11 +6,12 @@
 //! - [`retry`]: what follows from an outcome
 //! - [`route`]: where a topic goes, in which order, and how it is tried again
 //! - [`limit`]: what an endpoint may be asked to bear
+//! - [`trace`]: which trace an attempt belongs to
 //! - [`store`]: PostgreSQL, one method per statement in `sql/`
 //! - [`delivery`]: HTTP, one attempt to one outcome
 //! - [`metrics`]: what is counted, as Prometheus reads it
 //! - [`relay`]: the loop that joins the two; the way of a row is in `relay/session.rs`
-//! - [`maintenance`]: partitions and retention; samples of the database
+//! - [`maintenance`]: partitions and retention; samples of the database; alerts; spans to a collector
 //! - [`admin`]: what a relay answers over HTTP
 //! - [`config`]: one file and the environment into the types of all the above
 //! - [`app`]: the wiring of one run
@@ -21,6 +22,7 @@ pub mod limit;
 pub mod message;
 pub mod retry;
 pub mod route;
+pub mod trace;
 
 pub mod delivery;
 pub mod metrics;

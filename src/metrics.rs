@@ -5,6 +5,7 @@
 //! Labels come from the configuration and from small closed sets, never from messages: no topic, key or id is one.
 //! A scrape reads memory only.
 
+mod sample;
 mod text;
 
 use std::{
@@ -19,7 +20,10 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-pub use self::text::Format;
+pub use self::{
+    sample::{Backlog, Sample, Standing},
+    text::Format,
+};
 use crate::message::Class;
 
 /// Seconds of a request.
@@ -101,6 +105,7 @@ struct Inner {
     reaped_relays: Counter,
     reaped_messages: Counter,
     rings: Counter,
+    spans: Family<Claimed, Counter>,
     sampled: Sampled,
 }
 
@@ -117,47 +122,6 @@ struct Sampled {
     horizon: Gauge<f64, AtomicU64>,
     bell: Gauge,
     samples: Counter,
-}
-
-/// How an endpoint stands in the database.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Standing {
-    /// Its name.
-    pub endpoint: String,
-    /// It is paused.
-    pub paused: bool,
-    /// Its breaker: 0 closed, 1 half open, 2 open.
-    pub breaker: i64,
-    /// Messages that relays hold for it.
-    pub leased: i64,
-}
-
-/// What waits for an endpoint.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Backlog {
-    /// Its name; empty for what no relay can deliver.
-    pub endpoint: String,
-    /// Pending messages, each lane counted up to a limit.
-    pub messages: i64,
-    /// How long its oldest message has been due, in seconds.
-    pub oldest: f64,
-}
-
-/// How the database stands.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Sample {
-    /// The endpoints that any relay ever had.
-    pub endpoints: Vec<Standing>,
-    /// What is pending, one for each endpoint.
-    pub backlogs: Vec<Backlog>,
-    /// Dead letters by endpoint and reason, of the newest ones.
-    pub dead: Vec<(String, String, i64)>,
-    /// Relays that live.
-    pub relays: i64,
-    /// Age of the oldest snapshot, in seconds: what was delivered since can't be vacuumed.
-    pub horizon: f64,
-    /// Whether inserts wake a relay.
-    pub bell: bool,
 }
 
 // === impl Metrics ===
@@ -185,6 +149,7 @@ impl Metrics {
             reaped_relays: Counter::default(),
             reaped_messages: Counter::default(),
             rings: Counter::default(),
+            spans: Family::default(),
             sampled: Sampled::default(),
         };
         inner.register();
@@ -282,6 +247,11 @@ impl Metrics {
     /// An insert woke this relay.
     pub fn rang(&self, rings: u64) {
         self.0.rings.inc_by(rings);
+    }
+
+    /// So many spans were sent to the collector, or dropped.
+    pub fn spans(&self, state: &'static str, spans: u64) {
+        self.0.spans.get_or_create(&Claimed { state }).inc_by(spans);
     }
 
     /// How the database stands now. What is not in it any more is forgotten.
@@ -429,6 +399,11 @@ impl Inner {
             "doorbell_rings",
             "Inserts that woke this relay",
             self.rings.clone(),
+        );
+        all.register(
+            "spans",
+            "Spans of requests: sent to the collector, or dropped",
+            self.spans.clone(),
         );
         let sampled = &self.sampled;
         let database = all.sub_registry_with_prefix("database");

@@ -19,6 +19,7 @@ mod lanes;
 mod plan;
 mod renewal;
 mod session;
+mod tracer;
 mod vitals;
 mod watch;
 
@@ -37,6 +38,7 @@ use tokio_util::sync::CancellationToken;
 use self::session::{Ended, Session, Stage};
 pub use self::{
     plan::Plan,
+    tracer::{Export, Tracer},
     vitals::{Check, Vitals},
 };
 use crate::{
@@ -92,6 +94,16 @@ pub struct Relay {
     pub until_empty: bool,
 }
 
+/// What others see of a relay while it runs.
+pub struct Signals {
+    /// How it is.
+    pub vitals: Vitals,
+    /// What it counts.
+    pub metrics: Metrics,
+    /// What it tells of its requests.
+    pub tracer: Tracer,
+}
+
 /// What a relay did in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
@@ -131,8 +143,12 @@ pub async fn run(relay: Relay, shutdown: impl Future<Output = ()>) -> Result<Sum
     let (database, until_empty) = (relay.database.clone(), relay.until_empty);
     let plan = Plan::new(relay, None)?;
     let (_never_another, plans) = updates::channel(Arc::new(plan));
-    let (vitals, metrics) = (Vitals::new(), Metrics::new());
-    serve(&database, until_empty, plans, &vitals, &metrics, shutdown).await
+    let signals = Signals {
+        vitals: Vitals::new(),
+        metrics: Metrics::new(),
+        tracer: Tracer::new(generator()?, None),
+    };
+    serve(&database, until_empty, plans, &signals, shutdown).await
 }
 
 /// Delivers until `shutdown` ends, then drains. A new plan is taken over as it comes.
@@ -143,8 +159,7 @@ pub async fn serve(
     database: &store::Config,
     until_empty: bool,
     mut plans: updates::Receiver<Arc<Plan>>,
-    vitals: &Vitals,
-    metrics: &Metrics,
+    signals: &Signals,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Summary, Error> {
     let stop = CancellationToken::new();
@@ -154,8 +169,7 @@ pub async fn serve(
         database,
         until_empty,
         &mut plans,
-        vitals,
-        metrics,
+        signals,
         &stop,
         &mut summary,
     ));
@@ -167,7 +181,7 @@ pub async fn serve(
         Some(end) => end,
         None => {
             stop.cancel();
-            vitals.stopping();
+            signals.vitals.stopping();
             let patience = latest.borrow().config.grace + LAST_WORDS;
             time::timeout(patience, &mut life).await.unwrap_or_else(|_| {
                 tracing::warn!(
@@ -182,13 +196,16 @@ pub async fn serve(
     end.map(|()| summary)
 }
 
+fn generator() -> Result<StdRng, Error> {
+    StdRng::try_from_rng(&mut SysRng).map_err(|error| Error::Random(error.to_string()))
+}
+
 /// One registration after the other, until the stop.
 async fn live(
     database: &store::Config,
     until_empty: bool,
     plans: &mut updates::Receiver<Arc<Plan>>,
-    vitals: &Vitals,
-    metrics: &Metrics,
+    signals: &Signals,
     stop: &CancellationToken,
     summary: &mut Summary,
 ) -> Result<(), Error> {
@@ -200,8 +217,8 @@ async fn live(
     let beats = Store::single(database, patience)?;
     let looks = Store::single(database, session::CURIOSITY)?;
     // The one generator of this process; everything below takes it as a parameter.
-    let mut rng =
-        StdRng::try_from_rng(&mut SysRng).map_err(|error| Error::Random(error.to_string()))?;
+    let mut rng = generator()?;
+    let vitals = &signals.vitals;
     let mut unrouted = BTreeSet::new();
     let first = Some((&settles, Instant::now() + START));
     if !wait_for(&store, first, vitals, stop).await? {
@@ -218,7 +235,8 @@ async fn live(
             plans: &mut *plans,
             unrouted: &mut unrouted,
             vitals,
-            metrics,
+            metrics: &signals.metrics,
+            tracer: &signals.tracer,
             summary: &mut *summary,
             until_empty,
         };

@@ -225,6 +225,7 @@ fn fixed(old: &Config, new: &Config) -> Vec<&'static str> {
         ),
         ("database.guard", old.database.guard != new.database.guard),
         ("http.listen", old.admin != new.admin),
+        ("tracing", old.tracing != new.tracing),
         ("relay.name", old.relay.name != new.relay.name),
         ("relay.lease", old.relay.lease != new.relay.lease),
     ];

@@ -10,6 +10,7 @@ mod http;
 mod proxy;
 mod sending;
 mod tls;
+mod tracing;
 
 use std::time::Duration;
 
@@ -37,6 +38,7 @@ const MIB: usize = 1 << 20;
 pub(crate) use alerts::alerts;
 pub(crate) use database::database;
 pub(crate) use http::http;
+pub(crate) use tracing::tracing;
 
 pub(crate) fn relay(section: &Section<'_>, host: &str) -> relay::Config {
     // Replicas differ in their name, and should still have one digest.
@@ -165,6 +167,7 @@ fn endpoint(
         tls: tls::tls(section, name.is_some()),
         batch: batch::batch(section),
         details: sending::details(section),
+        trace: section.flag("trace", true),
         proxy: proxy::proxy(section, guard.is_on()),
         guard,
         auth,

@@ -116,8 +116,18 @@ impl Requests {
     ) -> Result<(Request, Bytes), String> {
         let Client(inner) = &self.0;
         let prepared = match deliveries {
-            [delivery] if !batch => inner.maker.prepare(delivery).await,
-            _ => inner.maker.prepare_batch(deliveries).await,
+            [delivery] if !batch => {
+                inner
+                    .maker
+                    .prepare(delivery, crate::trace::Propagation::Untouched)
+                    .await
+            }
+            _ => {
+                inner
+                    .maker
+                    .prepare_batch(deliveries, crate::trace::Propagation::Untouched)
+                    .await
+            }
         }?;
         let authorization = inner.auth.authorization(&inner.http.current()).await;
         let authorization = authorization.map_err(|failure| failure.text)?;

@@ -10,7 +10,10 @@
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
 use super::idempotency;
-use crate::message::Delivery;
+use crate::{
+    message::Delivery,
+    trace::{self, Propagation},
+};
 
 const MESSAGE_ID: HeaderName = HeaderName::from_static("outbox-message-id");
 const TOPIC: HeaderName = HeaderName::from_static("outbox-topic");
@@ -19,6 +22,8 @@ const TYPE: HeaderName = HeaderName::from_static("outbox-type");
 const ATTEMPT: HeaderName = HeaderName::from_static("outbox-attempt");
 const BATCH: HeaderName = HeaderName::from_static("outbox-batch");
 const CREATED_AT: HeaderName = HeaderName::from_static("outbox-created-at");
+const TRACEPARENT: HeaderName = HeaderName::from_static(trace::TRACEPARENT);
+const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
 /// Names and values of a row's own headers together; receivers rarely take more. The table's limit is for the same
 /// headers written as JSON, which is longer, so this one is never the first to refuse.
@@ -118,6 +123,28 @@ pub(super) fn add_own(
         headers.append(parsed, value(&format!("header {name:?}"), text)?);
     }
     Ok(())
+}
+
+/// Puts the attempt's trace in the place of the row's, unless the endpoint sets the header itself.
+pub(super) fn propagate(headers: &mut HeaderMap, trace: Propagation, taken: &[HeaderName]) {
+    if taken.contains(&TRACEPARENT) {
+        return;
+    }
+    let (context, with_state) = match trace {
+        Propagation::Untouched => return,
+        Propagation::Dropped => (None, false),
+        Propagation::Replaced {
+            context,
+            with_state,
+        } => (Some(context), with_state),
+    };
+    headers.remove(TRACEPARENT);
+    if let Some(context) = context {
+        headers.insert(TRACEPARENT, ascii(context.to_string()));
+    }
+    if !with_state && !taken.contains(&TRACESTATE) {
+        headers.remove(TRACESTATE);
+    }
 }
 
 fn value(what: &str, text: &str) -> Result<HeaderValue, String> {

@@ -21,7 +21,7 @@ use super::{
     sign::Signer,
     target::Target,
 };
-use crate::message::Delivery;
+use crate::{message::Delivery, trace::Propagation};
 
 /// Makes the requests of one endpoint.
 pub(super) struct Maker {
@@ -88,24 +88,34 @@ impl Maker {
     }
 
     /// What is sent for a row, or why it can't be.
-    pub(super) async fn prepare(&self, delivery: &Delivery) -> Result<Prepared, String> {
+    pub(super) async fn prepare(
+        &self,
+        delivery: &Delivery,
+        trace: Propagation,
+    ) -> Result<Prepared, String> {
         let mut headers = headers::about(delivery);
         self.idempotency.add(&mut headers, delivery);
         let body = self.format.shape.body(&mut headers, delivery)?;
         headers::add_own(&mut headers, &delivery.headers, &self.taken)?;
+        headers::propagate(&mut headers, trace, &self.taken);
         headers.extend(self.format.headers.iter().cloned());
         let url = self.target.of(delivery)?;
         Ok(self.finish(delivery.id, url, headers, body).await)
     }
 
     /// What is sent for several rows of one lane. Their own headers are in their items, so none can be in the way.
-    pub(super) async fn prepare_batch(&self, deliveries: &[&Delivery]) -> Result<Prepared, String> {
+    pub(super) async fn prepare_batch(
+        &self,
+        deliveries: &[&Delivery],
+        trace: Propagation,
+    ) -> Result<Prepared, String> {
         let [first, ..] = deliveries else {
             return Err("a batch has at least one message".into());
         };
         let mut headers = headers::about_batch(&first.topic, deliveries.len());
         let shape = &self.format.shape;
         let body = shape.batch(&mut headers, deliveries, &self.idempotency)?;
+        headers::propagate(&mut headers, trace, &self.taken);
         headers.extend(self.format.headers.iter().cloned());
         let url = self.target.of(first)?;
         let id = batch::id(deliveries);

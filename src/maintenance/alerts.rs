@@ -233,26 +233,12 @@ impl Webhook {
             (Format::Slack | Format::Json, _) => notice.content.clone(),
         };
         Delivery {
-            lease: 0,
-            lane_endpoint: String::new(),
-            id: notice.notice,
-            topic: "outbox.alert".into(),
-            key: None,
             kind: told
                 .as_ref()
                 .map(|told| format!("outbox.alert.{}", told.state)),
-            body: Some(Bytes::from(body)),
-            content_type: Some("application/json".into()),
-            headers: Vec::new(),
-            seq: 0,
             attempts: u32::try_from(notice.attempts - 1).unwrap_or(0),
-            lost: 0,
-            throttled: 0,
-            generation: 0,
-            sent_to: None,
             created_at: told.map_or_else(String::new, |told| told.since),
-            age: notice.age,
-            expires_in: None,
+            ..super::post(notice.notice, "outbox.alert", Bytes::from(body))
         }
     }
 

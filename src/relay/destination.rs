@@ -373,6 +373,7 @@ impl Destination {
                 started: None,
                 behind: false,
                 again: false,
+                span: None,
                 outcome: None,
                 heard: self.endpoint.batch.as_ref().map(|_| Vec::new()),
             })

@@ -37,6 +37,7 @@ use super::{
     doorbell::Doorbell,
     lanes::{Lanes, Start},
     renewal::{Lifeline, Renewal},
+    tracer::Tracer,
     vitals::Vitals,
 };
 use crate::{
@@ -83,6 +84,7 @@ pub(super) struct Stage<'a> {
     pub(super) unrouted: &'a mut BTreeSet<Lane>,
     pub(super) vitals: &'a Vitals,
     pub(super) metrics: &'a Metrics,
+    pub(super) tracer: &'a Tracer,
     pub(super) summary: &'a mut Summary,
     /// End as soon as nothing is due.
     pub(super) until_empty: bool,
@@ -175,6 +177,7 @@ impl<'a> Session<'a> {
         tasks.spawn(renewal.run(reaped.clone()));
         stage.vitals.registered(lifeline.clone());
         stage.vitals.plan(config.poll, config.max_due_age);
+        let tracer = stage.tracer.clone();
         let (offered, lanes_to_watch) = watch::channel(Vec::new());
         tasks.spawn(oldest::look(
             stage.looks.clone(),
@@ -203,6 +206,7 @@ impl<'a> Session<'a> {
                 total,
                 lifeline,
                 stopping: stopped,
+                tracer,
             },
             stopping,
             inbox,

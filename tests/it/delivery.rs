@@ -30,7 +30,7 @@ async fn a_row_arrives_with_its_bytes_and_says_which_one_it_is() {
         .deliver(
             "key, type, headers, payload, created_at",
             &format!(
-                "'order 7', 'OrderPaid', '{{\"traceparent\": \"00-abc-01\", \"X-Shop\": \"a, b\"}}', '{payload}', \
+                "'order 7', 'OrderPaid', '{{\"X-Request\": \"00-abc-01\", \"X-Shop\": \"a, b\"}}', '{payload}', \
                  '2026-01-02 03:04:05.678901+01'"
             ),
         )
@@ -54,7 +54,7 @@ async fn a_row_arrives_with_its_bytes_and_says_which_one_it_is() {
         ("outbox-created-at", "2026-01-02T02:04:05.678901Z"),
         ("content-type", "application/json"),
         ("content-length", &payload.len().to_string()),
-        ("traceparent", "00-abc-01"),
+        ("x-request", "00-abc-01"),
         ("x-shop", "a, b"),
     ] {
         assert_eq!(header(request, name), value, "{name}");

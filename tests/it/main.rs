@@ -50,5 +50,6 @@ mod smoke;
 mod statements;
 mod support;
 mod tls;
+mod tracing;
 mod verbs;
 mod verifiers;

@@ -21,6 +21,7 @@ use outbox_relay::{
     },
     lab::receiver::{Receiver, Reply, Request},
     message::{Class, Delivery},
+    trace::Propagation,
 };
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -292,7 +293,9 @@ async fn batches_of_events_are_read_by_the_sdk() {
         ..delivery(b"\x00\xff")
     };
     let client = Client::new(&endpoint).unwrap();
-    let answered = client.attempt_batch(&[&first, &second]).await;
+    let answered = client
+        .attempt_batch(&[&first, &second], Propagation::Untouched)
+        .await;
     assert_eq!(answered.whole.class, Class::Success);
     let request = receiver.requests().remove(0);
 

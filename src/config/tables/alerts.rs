@@ -112,6 +112,7 @@ fn webhook(section: &Section<'_>) -> Option<Webhook> {
         guard,
         auth,
         sign,
+        trace: false,
         ..delivery::Endpoint::new(NAME, url)
     };
     tls::check(section, &endpoint);

@@ -53,7 +53,7 @@ to = ["a",
         "line 5, relay.batch: must be from 1 to 1000, found 2000",
         "line 6, relay.memory: must be at least 1MiB, found 4",
         "line 8, histroy: unknown key; did you mean history?",
-        "line 10, defaults.name: unknown key; known here: basic, batch, bearer_file, breaker, burst, ca_file, client_cert_file, client_key_file, concurrency, connect_timeout, details, format, guard, gzip_above, header_files, headers, http_version, idempotency, max_in_flight, method, oauth2, proxy, proxy_auth_file, rate, retry, sign, source, statuses, timeout",
+        "line 10, defaults.name: unknown key; known here: basic, batch, bearer_file, breaker, burst, ca_file, client_cert_file, client_key_file, concurrency, connect_timeout, details, format, guard, gzip_above, header_files, headers, http_version, idempotency, max_in_flight, method, oauth2, proxy, proxy_auth_file, rate, retry, sign, source, statuses, timeout, trace",
         r#"line 11, defaults.retry.cap: expected a duration such as "200ms", "15s" or "1h30m", found "0.5s""#,
         r#"line 14, endpoints[0].name: must be 1 to 63 of a-z, 0-9, _ and -, found "Billing""#,
         r#"line 15, endpoints[0].url: must be http or https, found "ftp""#,
@@ -111,7 +111,7 @@ defaults.retry.factor = nan => must be from 1 to 100, found nan
 defaults.retry.factor = inf => must be from 1 to 100, found inf
 defaults.retry.factor = "2" => expected a number such as 2.0, found the text "2"
 database.ca_file = 5 => expected a path such as "/etc/ca.pem", found the number 5
- ; unknown.x = 1 => line 2, unknown: unknown key; known here: alerts, database, defaults, endpoints, history, http, relay, routes
+ ; unknown.x = 1 => line 2, unknown: unknown key; known here: alerts, database, defaults, endpoints, history, http, relay, routes, tracing
 alerts.off = ["pause"] => line 1, alerts.off[0]: expected one of failures, dead_letters, oldest_due, paused, no_route, found "pause"
 alerts.failure_ratio = 0 => line 1, alerts.failure_ratio: must be from 0.01 to 1, found 0
 alerts.topic = "outbox.alert" => line 1, alerts.topic: no route takes "outbox.alert": its messages would stay pending
@@ -121,6 +121,10 @@ alerts.webhook.url = "ftp://s3cret/x" => line 1, alerts.webhook.url: must be htt
 alerts.webhook.url_file = "/nowhere/x" => line 1, alerts.webhook.url_file: can't be read: No such file or directory
 alerts.webhook.url = "http://h/x" ; alerts.webhook.url_file = "/x" => line 2, alerts.webhook.url_file: stands beside url: only one of the two can be right
 alerts.webhook.url = "http://h/x" ; alerts.webhook.retry = 1 => line 2, alerts.webhook.retry: unknown key
+tracing.sample = 0.5 => tracing.otlp_url: is missing: it says where spans go
+tracing.otlp_url = "grpc://h:4317" => line 1, tracing.otlp_url: must be http or https, found "grpc"
+tracing.otlp_url = "http://h:4318" ; tracing.sample = 2 => line 2, tracing.sample: must be from 0 to 1, found 2
+defaults.trace = "yes" => line 1, defaults.trace: expected true or false, found the text "yes"
 [[endpoint]] ; [[endpoint]] => line 1, endpoint: unknown key; did you mean endpoints?
 [[routes]] ; topic = "a" ; to = [] => line 3, routes[0].to: must name an endpoint
 [[routes]] ; topic = "a" ; to = "billing" => expected a list of endpoints such as ["billing"], found the text "billing"

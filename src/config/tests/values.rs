@@ -41,7 +41,14 @@ webhook.format = "slack"
 webhook.timeout = "5s"
 webhook.headers.X-C = "1"
 webhook.header_files.X-D = "/run/d"
+[tracing]
+otlp_url = "http://collector:4318"
+timeout = "5s"
+service_name = "shop-outbox"
+sample = 0.1
+headers.X-E = "1"
 [defaults]
+trace = false
 concurrency = 8
 timeout = "5s"
 connect_timeout = "1s"
@@ -186,7 +193,7 @@ fn value() -> impl Strategy<Value = String> {
 fn the_file_has_every_key_and_is_right() {
     assert_eq!(read(FILE, &[]).map(|config| config.endpoints.len()), Ok(3));
     // Each unknown key is answered with all that are known in its place.
-    for table in ["defaults", "relay", "history", "alerts", "database"] {
+    for table in ["defaults", "relay", "history", "alerts", "tracing", "database"] {
         let header = format!("[{table}]");
         let at = FILE.lines().position(|line| line == header).expect(table);
         let mut lines: Vec<&str> = FILE.lines().collect();

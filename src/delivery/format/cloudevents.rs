@@ -19,7 +19,7 @@ use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use uuid::Uuid;
 
 use super::json::{self, Object};
-use crate::{delivery::headers::encoded, message::Delivery};
+use crate::{delivery::headers::encoded, message::Delivery, trace::Context};
 
 const SPECVERSION: HeaderName = HeaderName::from_static("ce-specversion");
 const ID: HeaderName = HeaderName::from_static("ce-id");
@@ -149,32 +149,12 @@ fn attributes(delivery: &Delivery, source: &str) -> Vec<(HeaderName, String)> {
         let found = own.find(|(name, _)| name.eq_ignore_ascii_case(wanted));
         found.map(|(_, value)| value.trim().to_owned())
     };
-    if let Some(parent) = header("traceparent").filter(|parent| is_traceparent(parent)) {
+    if let Some(parent) = header("traceparent").filter(|parent| Context::parse(parent).is_some()) {
         all.push((TRACEPARENT, parent));
         let state = header("tracestate").filter(|state| !state.is_empty());
         all.extend(state.map(|state| (TRACESTATE, state)));
     }
     all
-}
-
-/// W3C Trace Context: what is not valid starts no trace, and drops its state.
-fn is_traceparent(text: &str) -> bool {
-    let fields: Vec<&str> = text.split('-').collect();
-    let [version, trace, span, flags] = fields.as_slice() else {
-        return false;
-    };
-    let hex = |field: &str, length| {
-        let digits = b"0123456789abcdef";
-        field.len() == length && field.bytes().all(|byte| digits.contains(&byte))
-    };
-    let zero = |field: &str| field.bytes().all(|byte| byte == b'0');
-    hex(version, 2)
-        && *version != "ff"
-        && hex(trace, 32)
-        && !zero(trace)
-        && hex(span, 16)
-        && !zero(span)
-        && hex(flags, 2)
 }
 
 #[cfg(test)]
@@ -343,7 +323,7 @@ mod tests {
             (&PARENT.to_uppercase(), false),
             (&format!("{PARENT}-x"), false),
         ] {
-            assert_eq!(is_traceparent(text), want, "{text}");
+            assert_eq!(Context::parse(text).is_some(), want, "{text}");
         }
         let mut row = full();
         row.headers[0].1 = "nonsense".into();

@@ -284,7 +284,7 @@ async fn what_is_packed_stays_packed() {
     };
     let answered = Client::new(&batched)
         .unwrap()
-        .attempt_batch(&[&delivery(None)])
+        .attempt_batch(&[&delivery(None)], Propagation::Untouched)
         .await;
     assert_eq!(answered.whole.class, Class::Protocol);
     let more = peak() - before;

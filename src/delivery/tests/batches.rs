@@ -33,7 +33,10 @@ fn rows<const N: usize>(ids: [u128; N]) -> [Delivery; N] {
 
 async fn attempt_all(endpoint: &Endpoint, rows: &[Delivery]) -> Answered {
     let rows: Vec<&Delivery> = rows.iter().collect();
-    Client::new(endpoint).unwrap().attempt_batch(&rows).await
+    Client::new(endpoint)
+        .unwrap()
+        .attempt_batch(&rows, Propagation::Untouched)
+        .await
 }
 
 /// What came of messages 1 and 2 after this answer.

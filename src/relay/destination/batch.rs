@@ -14,6 +14,7 @@ use crate::{
     delivery::batch::{Answered, Config},
     message::{Delivery, Outcome},
     retry::Action,
+    trace::Propagation,
 };
 
 /// After so many attempts that failed a message goes alone.
@@ -71,7 +72,7 @@ impl Way {
         }
         let policy = first.policy.clone();
         let count = ticket.left.len();
-        let answered = self.request(&mut ticket, count, cut.as_mut()).await?;
+        let answered = self.request(&mut ticket, count, desk, cut.as_mut()).await?;
         let dead = policy.retry.action(&answered.whole) == Action::Dead;
         if answered.each.is_some() || !dead || count == 1 {
             ticket.report_batch(answered);
@@ -90,7 +91,7 @@ impl Way {
             if ticket.left.is_empty() || !self.may_start(now, desk) {
                 return DONE;
             }
-            let answered = self.request(&mut ticket, 1, cut.as_mut()).await?;
+            let answered = self.request(&mut ticket, 1, desk, cut.as_mut()).await?;
             ticket.report_batch(answered);
         }
         DONE
@@ -101,20 +102,34 @@ impl Way {
         &self,
         ticket: &mut Ticket,
         count: usize,
+        desk: &Desk,
         cut: Pin<&mut impl Future<Output = ()>>,
     ) -> ControlFlow<(), Answered> {
         let started = Some(Instant::now());
-        let mut deliveries: Vec<&Delivery> = Vec::with_capacity(count);
         for message in ticket.left.iter_mut().take(count) {
             message.started = started;
-            deliveries.push(&message.delivery);
         }
+        let mut trace = Propagation::Untouched;
+        if let Some(first) = ticket.left.front() {
+            let deliveries = first_of(&ticket.left, count);
+            let (told, span) = desk.tracer.begin(&first.policy, &deliveries);
+            trace = told;
+            if let Some(first) = ticket.left.front_mut() {
+                first.span = span;
+            }
+        }
+        let deliveries = first_of(&ticket.left, count);
         tokio::select! {
             biased;
             () = cut => ControlFlow::Break(()),
-            answered = self.client.attempt_batch(&deliveries) => ControlFlow::Continue(answered),
+            answered = self.client.attempt_batch(&deliveries, trace) => ControlFlow::Continue(answered),
         }
     }
+}
+
+fn first_of(messages: &VecDeque<Box<Finished>>, count: usize) -> Vec<&Delivery> {
+    let first = messages.iter().take(count);
+    first.map(|message| &message.delivery).collect()
 }
 
 // === impl Ticket ===
@@ -164,7 +179,11 @@ impl Ticket {
             && let Some(started) = first.started
         {
             let heard = first.heard.get_or_insert_default();
-            heard.push(Heard { outcome, started });
+            heard.push(Heard {
+                outcome,
+                started,
+                span: first.span.take(),
+            });
         }
     }
 }

@@ -21,6 +21,7 @@ use crate::{
     relay::{
         crash::{self, Point},
         renewal::Lifeline,
+        tracer::{Started, Tracer},
     },
     retry::{self, Action},
 };
@@ -44,6 +45,8 @@ pub(in crate::relay) struct Finished {
     pub(in crate::relay) behind: bool,
     /// It was in a batch that was refused as a whole: what follows is its second request, and the rate counts both.
     pub(in crate::relay) again: bool,
+    /// Its request, as it is traced; in a batch `heard` has that.
+    pub(in crate::relay) span: Option<Box<Started>>,
     /// What came of the request. `None` although one was started: the task was aborted.
     pub(in crate::relay) outcome: Option<Outcome>,
     /// `None`: it had its request for itself, and its outcome is the request's. In a batch: the requests that it tells of,
@@ -56,6 +59,7 @@ pub(in crate::relay) struct Finished {
 pub(in crate::relay) struct Heard {
     pub(in crate::relay) outcome: Outcome,
     pub(in crate::relay) started: Instant,
+    pub(in crate::relay) span: Option<Box<Started>>,
 }
 
 /// What tasks share.
@@ -67,6 +71,7 @@ pub(in crate::relay) struct Desk {
     pub(in crate::relay) total: Arc<Semaphore>,
     /// Turns true when nothing more may be started.
     pub(in crate::relay) stopping: watch::Receiver<bool>,
+    pub(in crate::relay) tracer: Tracer,
 }
 
 /// Reports what it still holds when it is dropped, however its worker ends.
@@ -130,11 +135,13 @@ impl Way {
                 break;
             }
             report.started = Some(now);
+            let (trace, span) = desk.tracer.begin(&report.policy, &[&report.delivery]);
+            report.span = span;
             let outcome = tokio::select! {
                 biased;
                 // Another relay may deliver it from now on.
                 () = cut.as_mut() => return ControlFlow::Break(()),
-                outcome = self.client.attempt(&report.delivery) => outcome,
+                outcome = self.client.attempt_within(&report.delivery, trace) => outcome,
             };
             crash::point(Point::Answered);
             let delivered = report.policy.retry.action(&outcome) == Action::Success;

@@ -8,8 +8,11 @@ use super::{LONGEST_WAIT, PAUSED, Session, log};
 use crate::{
     delivery::Endpoint,
     limit::Health,
-    message::{Class, Lane, Outcome, Reason, Settlement},
-    relay::destination::{Destination, Finished},
+    message::{Class, Delivery, Lane, Outcome, Reason, Settlement},
+    relay::{
+        destination::{Destination, Finished},
+        tracer::Started,
+    },
     retry::Action,
     store::Settle,
 };
@@ -33,6 +36,7 @@ impl Session<'_> {
             started,
             behind,
             again,
+            span,
             outcome,
             heard,
         } = *finished;
@@ -67,17 +71,24 @@ impl Session<'_> {
             }
         }
         if let Some(outcome) = &outcome {
-            log::attempt(&endpoint, &delivery, outcome, &settlement);
+            let context = span.as_deref().map(Started::context);
+            log::attempt(&endpoint, &delivery, outcome, &settlement, context);
             self.stage.metrics.attempt(&endpoint, outcome.class);
         }
-        match (&heard, &outcome) {
+        match (heard, &outcome) {
             (None, Some(outcome)) => {
+                self.trace(span, &policy, &delivery, outcome);
                 self.hear(&endpoint, &policy, outcome, started.unwrap_or(now));
             }
             (None, None) => {}
             (Some(requests), _) => {
                 for request in requests {
+                    self.trace(request.span, &policy, &delivery, &request.outcome);
                     self.hear(&endpoint, &policy, &request.outcome, request.started);
+                }
+                // Its request was broken off: nothing was heard of it.
+                if let Some(outcome) = &outcome {
+                    self.trace(span, &policy, &delivery, outcome);
                 }
                 // One message's result can ask for this, too; all else in it is that message's affair.
                 if let Some(outcome) = &outcome {
@@ -115,6 +126,20 @@ impl Session<'_> {
             outcome,
             started: started.unwrap_or(now),
         });
+    }
+
+    /// Tells of a request whose first message this is.
+    fn trace(
+        &self,
+        span: Option<Box<Started>>,
+        policy: &Endpoint,
+        delivery: &Delivery,
+        outcome: &Outcome,
+    ) {
+        if let Some(span) = span {
+            let (tracer, metrics) = (self.stage.tracer, self.stage.metrics);
+            tracer.end(*span, policy, delivery, outcome, metrics);
+        }
     }
 
     /// Takes in what a request says of its endpoint.

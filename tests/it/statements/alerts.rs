@@ -3,11 +3,12 @@
 use super::watch;
 use crate::outbox::Outbox;
 
-/// Half an hour of attempts, of which one in ten failed, dead letters of a day, and a queue.
+/// Hours of attempts, of which one in ten failed, dead letters of a day, and a queue.
 const FILL: &str = "
-    set synchronous_commit = off;
+    set synchronous_commit = off; set timezone = 'UTC';
+    create table outbox.attempts_before partition of outbox.attempts for values from (current_date - 1) to (current_date);
     insert into outbox.attempts (started_at, duration, id, seq, generation, attempt, topic, endpoint, outcome, settlement, relay)
-    select greatest(now() - interval '20 ms' * n, date_trunc('day', now() at time zone 'UTC') at time zone 'UTC'), interval '20 ms',
+    select now() - interval '200 ms' * n, interval '20 ms',
            gen_random_uuid(), n, 0, 1, 't', 'e' || n % 10, case when n % 10 = 0 then 'unavailable' else 'success' end,
            case when n % 10 = 0 then 'retry' else 'delivered' end, 'relay'
       from generate_series(1, 100000) n;
@@ -36,12 +37,12 @@ async fn what_is_wrong_is_found_by_an_index() {
                     .run(
                         "watch",
                         &[
-                            &30.0_f64, &60.0_f64, &15.0_f64, &0.1_f64, &10_i32, &1_i32, &60.0_f64,
+                            &30.0_f64, &60.0_f64, &120.0_f64, &0.1_f64, &10_i32, &1_i32, &60.0_f64,
                             &60.0_f64, &60.0_f64, &true, &none,
                         ],
                     )
                     .await;
-                assert!(rows.len() > 6, "{}", rows.len());
+                assert!(rows.len() > 11, "{}", rows.len());
                 session.run("take_notice", &[&1.0_f64]).await;
                 session.run("alerts", &[]).await;
             };

@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use bytes::Bytes;
+use rand::{SeedableRng, rngs::StdRng};
 use tokio::sync::mpsc;
 use uuid::Uuid;
 
@@ -11,7 +12,7 @@ use crate::{
     delivery::batch::Config as Batch,
     lab::receiver::{Receiver, Reply, Request},
     message::Class,
-    relay::renewal::Lifeline,
+    relay::{Tracer, renewal::Lifeline},
 };
 
 const SOON: Duration = Duration::from_secs(10);
@@ -75,6 +76,7 @@ impl Stage {
                 lifeline: until,
                 total: Arc::new(Semaphore::new(8)),
                 stopping: stopped,
+                tracer: Tracer::new(StdRng::seed_from_u64(1), None),
             },
             inbox,
             stopping,
@@ -156,6 +158,7 @@ fn a_claim_is_cut_by_number_and_size_in_its_order() {
                 outcome: None,
                 behind: false,
                 again: false,
+                span: None,
                 hold: false,
                 heard: Some(Vec::new()),
             })
@@ -292,6 +295,7 @@ async fn a_panic_is_that_of_each_message_that_was_started() {
                 outcome: None,
                 behind: false,
                 again: false,
+                span: None,
                 hold: false,
                 heard: Some(Vec::new()),
             })
