@@ -40,6 +40,8 @@ BEGIN
         FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN RETURN; END IF;
     UPDATE outbox.watching SET watched_at = v_now;
+    -- Relays give a notice up after a day; these are of a webhook that nobody has any more.
+    DELETE FROM outbox.notices n WHERE n.created_at < v_now - interval '2 days';
 
     -- In a new snapshot, under the lock.
     SELECT coalesce(array_agg(c.kind), '{}'), coalesce(array_agg(c.subject), '{}'), array_agg(c.summary), array_agg(c.command),

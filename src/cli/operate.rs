@@ -112,6 +112,11 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
         );
     }
     print_alerts(config)?;
+    if let Some(collector) = &config.tracing {
+        Client::new(&collector.endpoint).map_err(relay::Error::from)?;
+        let url = collector.endpoint.traced_url();
+        say!("\ntracing: spans go to {url} as {}", collector.service);
+    }
     let store = Store::new(&config.database)?;
     let notes = store.check().await?;
     say!(

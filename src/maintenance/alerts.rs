@@ -143,7 +143,7 @@ async fn rounds(store: &Store, config: &Config, metrics: &Metrics, rng: &mut imp
 
 fn failed(metrics: &Metrics, call: &str, error: &Error) {
     metrics.failed(call);
-    tracing::debug!(%error, call, "whether something is wrong is not known");
+    tracing::warn!(%error, call, "whether something is wrong is not known, trying again");
 }
 
 /// Tells the log.

@@ -272,3 +272,24 @@ async fn a_thousand_topics_without_a_route_are_a_hundred_alerts() {
     assert_eq!(look(&store, &eager()).await.len(), 100);
     assert_eq!(look(&store, &eager()).await, []);
 }
+
+#[tokio::test]
+async fn the_relays_role_is_enough_and_what_nobody_sends_goes() {
+    let database = database().await;
+    let client = database.connect().await;
+    break_everything(&client).await;
+    let old = "insert into outbox.notices (created_at, not_before, kind, subject, content) values (now() - interval '3 days', now(), 'paused', 'gone', '{}')";
+    run(&client, old).await;
+    run(
+        &client,
+        "set role outbox_relay; begin isolation level read committed;
+         select outbox.watch(0, 60, 300, 0.5, 4, 2, 60, 60, 60, true, 'outbox.alert'); commit; reset role",
+    )
+    .await;
+    let left = (
+        count(&client, "notices").await,
+        count(&client, "notices where subject = 'gone'").await,
+        count(&client, "messages where topic = 'outbox.alert'").await,
+    );
+    assert_eq!(left, (5, 0, 5));
+}
