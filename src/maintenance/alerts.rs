@@ -331,6 +331,7 @@ mod tests {
     fn pauses_grow_and_a_receiver_may_ask_for_longer_ones() {
         let mut rng = StdRng::seed_from_u64(1);
         let mut outcome = Outcome {
+            exchange: None,
             class: Class::Unavailable,
             status: Some(503),
             error: None,

@@ -66,7 +66,8 @@ async fn payloads_of_ten_megabytes_fit_into_sixty_four_of_memory() {
     all_settled(&client, Duration::from_secs(120)).await;
     assert_eq!(receiver.count(), 40);
     let peak = relay.peak() >> 20;
-    assert!(peak < 64, "{peak} MiB");
+    // Of the 64, as much as a release has of code.
+    assert!(peak < 56, "{peak} MiB");
     assert_eq!(one::<String>(&client, FAILURES).await, "");
 }
 

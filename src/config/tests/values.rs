@@ -193,7 +193,9 @@ fn value() -> impl Strategy<Value = String> {
 fn the_file_has_every_key_and_is_right() {
     assert_eq!(read(FILE, &[]).map(|config| config.endpoints.len()), Ok(3));
     // Each unknown key is answered with all that are known in its place.
-    for table in ["defaults", "relay", "history", "alerts", "tracing", "database"] {
+    for table in [
+        "defaults", "relay", "history", "alerts", "tracing", "database",
+    ] {
         let header = format!("[{table}]");
         let at = FILE.lines().position(|line| line == header).expect(table);
         let mut lines: Vec<&str> = FILE.lines().collect();
