@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{api::Api, callers::Callers};
 use crate::{
+    maintenance::Trail,
     metrics::Metrics,
     relay::Vitals,
     store::{self, Store},
@@ -94,6 +95,7 @@ impl Door {
         database: &store::Config,
         vitals: &Vitals,
         metrics: &Metrics,
+        trail: &Trail,
     ) -> Result<Option<Door>, Error> {
         let Some(address) = config.listen else {
             return Ok(None);
@@ -113,6 +115,7 @@ impl Door {
             let api = Api {
                 store: Store::new(database)?,
                 callers: Arc::new(callers),
+                trail: trail.clone(),
                 begun: Arc::clone(&begun),
             };
             jobs = Some((api.store.clone(), begun));

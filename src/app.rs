@@ -15,7 +15,7 @@ use self::reload::Reload;
 use crate::{
     admin::{self, Door},
     config::{Config, Source},
-    maintenance::{self, alerts, spans},
+    maintenance::{self, Trail, alerts, spans},
     metrics::Metrics,
     relay::{self, Export, Plan, Relay, Signals, Summary, Tracer, Vitals},
     store::{self, Records, Store},
@@ -47,7 +47,8 @@ pub async fn run(
         .map_err(|error| relay::Error::Random(error.to_string()))?;
     let vitals = Vitals::new();
     let metrics = Metrics::new();
-    let door = Door::open(&config.admin, &config.database, &vitals, &metrics).await?;
+    let trail = Trail::default();
+    let door = Door::open(&config.admin, &config.database, &vitals, &metrics, &trail).await?;
     let stop = CancellationToken::new();
     let (queue, queued) = mpsc::channel(spans::QUEUE);
     let collector = config.tracing.clone();
@@ -78,7 +79,7 @@ pub async fn run(
         // Else nobody can scrape.
         if admin.listen.is_some() {
             let every = admin.sample_every;
-            maintenance::sample(&looks, &metrics, every, &stop, &mut jitter).await;
+            maintenance::sample(&looks, &metrics, &trail, every, &stop, &mut jitter).await;
         }
     };
     let database = config.database.clone();

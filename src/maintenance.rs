@@ -6,6 +6,7 @@
 pub mod alerts;
 mod sample;
 pub mod spans;
+mod trail;
 
 use std::time::Duration;
 
@@ -15,7 +16,10 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-pub use self::sample::sample;
+pub use self::{
+    sample::sample,
+    trail::{Seen, Trail},
+};
 use crate::{
     message::Delivery,
     store::{Error, History, Partitions, Retention, Store},

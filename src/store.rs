@@ -19,6 +19,7 @@ mod find;
 mod hosts;
 mod identity;
 mod migrate;
+mod overview;
 mod records;
 mod settle;
 mod shape;
@@ -45,6 +46,7 @@ pub use self::{
     expiry::{Expired, Expiry, Place},
     find::{Line, Listed, Search, State, Why},
     migrate::{Migrated, SCHEMA_VERSION, script},
+    overview::{Alike, Failures, Overview, Partly, Piece},
     records::{History, Partitions, Records, Retention},
     shape::Alterations,
     statements::STATEMENTS,

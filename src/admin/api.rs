@@ -5,6 +5,7 @@
 //! in pages: `next` of an answer is `after` of the next request. What changes something names its bearer in the history.
 
 mod act;
+mod glance;
 mod read;
 
 use std::sync::Arc;
@@ -18,21 +19,26 @@ use axum::{
 use tokio::sync::Notify;
 
 use super::{callers::Callers, problem::Problem};
-use crate::store::Store;
+use crate::{maintenance::Trail, store::Store};
 
 /// What all requests share.
 #[derive(Clone)]
 pub(super) struct Api {
     pub(super) store: Store,
     pub(super) callers: Arc<Callers>,
+    /// What the sampler saw.
+    pub(super) trail: Trail,
     /// There is a new job.
     pub(super) begun: Arc<Notify>,
 }
 
 pub(super) fn router(api: Api) -> Router {
     Router::new()
+        .route("/v1/me", get(glance::me))
         .route("/v1/status", get(read::status))
         .route("/v1/alerts", get(read::alerts))
+        .route("/v1/overview", get(glance::overview))
+        .route("/v1/failures", get(glance::failures))
         .route("/v1/messages", get(read::list))
         .route("/v1/messages/{id}", get(read::show))
         .route("/v1/messages/{id}/why", get(read::why))

@@ -40,6 +40,9 @@ struct Known {
 /// Somebody who may read.
 pub(super) struct Reader;
 
+/// Somebody who may read, and asks who that is: the name, and `operator` or `reader`.
+pub(super) struct Caller(pub(super) String, pub(super) &'static str);
+
 /// Somebody who may change things, by name.
 pub(super) struct Operator(pub(super) String);
 
@@ -89,6 +92,19 @@ impl FromRequestParts<Api> for Reader {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Reader, Problem> {
         api.callers.of(parts).map(|_| Reader)
+    }
+}
+
+impl FromRequestParts<Api> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Caller, Problem> {
+        let (role, name) = api.callers.of(parts)?;
+        let role = match role {
+            Role::Operator => "operator",
+            Role::Reader => "reader",
+        };
+        Ok(Caller(name, role))
     }
 }
 

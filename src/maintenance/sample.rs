@@ -10,6 +10,7 @@ use rand::{Rng, RngExt};
 use tokio::time::{self, Instant};
 use tokio_util::sync::CancellationToken;
 
+use super::Trail;
 use crate::{
     metrics::{Backlog, Metrics, Sample, Standing},
     store::{EndpointStatus, Error, LaneStatus, Status, Store},
@@ -28,6 +29,7 @@ const SHARE: u32 = 20;
 pub async fn sample(
     store: &Store,
     metrics: &Metrics,
+    trail: &Trail,
     every: Duration,
     stop: &CancellationToken,
     rng: &mut impl Rng,
@@ -43,6 +45,7 @@ pub async fn sample(
         match seen {
             Ok((sample, count)) => {
                 metrics.sampled(&sample);
+                trail.add(&sample.backlogs, Instant::now());
                 lanes = count;
             }
             Err(error) => {

@@ -20,6 +20,7 @@ use crate::support::{
 };
 
 mod document;
+mod glance;
 mod problems;
 
 const OPERATOR: &str = "0123456789abcdef-operator";

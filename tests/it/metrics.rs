@@ -8,7 +8,7 @@ use std::{
 
 use outbox_relay::{
     lab::receiver::{Receiver, Reply},
-    maintenance,
+    maintenance::{self, Trail},
     metrics::{Format, Metrics},
 };
 use rand::{SeedableRng, rngs::StdRng};
@@ -241,11 +241,18 @@ async fn what_no_relay_can_deliver_is_counted_without_an_endpoint() {
             .lines()
             .any(|is| is == line)
     };
-    let mut rng = StdRng::seed_from_u64(1);
-    let sample = maintenance::sample(&store, &metrics, SOON, &stop, &mut rng);
+    let (mut rng, trail) = (StdRng::seed_from_u64(1), Trail::default());
+    let sample = maintenance::sample(&store, &metrics, &trail, SOON, &stop, &mut rng);
     let look = async {
         eventually("it is counted", SOON, seen).await;
         stop.cancel();
     };
     tokio::join!(sample, look);
+    let seen = trail.lately(SOON);
+    let last = seen.last().and_then(|seen| seen.backlogs.first());
+    assert_eq!(
+        last.map(|backlog| backlog.messages),
+        Some(3),
+        "for the page"
+    );
 }

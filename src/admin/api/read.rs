@@ -22,9 +22,9 @@ const PAGE: i32 = 50;
 /// ... and the most.
 const LARGEST: i32 = 1000;
 
-type Answer = Result<Json<Value>, Problem>;
+pub(super) type Answer = Result<Json<Value>, Problem>;
 pub(super) type Of<T> = Result<Path<T>, PathRejection>;
-type Asked<T> = Result<Query<T>, QueryRejection>;
+pub(super) type Asked<T> = Result<Query<T>, QueryRejection>;
 
 /// Of a list.
 #[derive(Deserialize)]
@@ -234,14 +234,14 @@ fn next(place: Option<&Value>, rows: usize, limit: i32) -> Option<String> {
         .map(Value::to_string)
 }
 
-fn answer<T: serde::Serialize>(value: &T) -> Answer {
+pub(super) fn answer<T: serde::Serialize>(value: &T) -> Answer {
     let value = serde_json::to_value(value);
     value
         .map(Json)
         .map_err(|error| Problem::bad(error.to_string()))
 }
 
-fn asked<T>(query: Asked<T>) -> Result<T, Problem> {
+pub(super) fn asked<T>(query: Asked<T>) -> Result<T, Problem> {
     query
         .map(|Query(query)| query)
         .map_err(|error| Problem::bad(error.body_text()))

@@ -108,6 +108,9 @@ async fn the_reader_reads_and_nothing_else() {
         )
         .await;
     }
+    let glance = store_as(&outbox, "outbox_reader");
+    glance.overview(None, 10).await.unwrap();
+    glance.failures(None, None, 10, 10).await.unwrap();
     let statements = [
         "insert into outbox.messages (topic) values ('t')",
         "update outbox.messages set topic = 'x'",

@@ -144,6 +144,15 @@ async fn questions(session: &Session, dead: Uuid, delivered: Uuid, pending: Uuid
         session.run("abort_job", &[&job]).await;
     }
     session.run("jobs", &[&None::<i64>, &50_i32]).await;
+    // Of each piece of time no more rows are read than is said, however many there are; of failures too, but for what is
+    // between them where they are so many that the planner prefers the index of all attempts.
+    for since in [None, Some("15m"), Some("1d"), Some("30d")] {
+        session.run("overview", &[&since, &8_i32]).await;
+        for endpoint in [None, Some("e0")] {
+            let parameters: [&(dyn ToSql + Sync); 4] = [&since, &40_i32, &endpoint, &50_i32];
+            session.run("failures", &parameters).await;
+        }
+    }
 }
 
 #[tokio::test]
