@@ -10,6 +10,7 @@ mod api;
 mod callers;
 mod health;
 mod jobs;
+mod page;
 mod problem;
 mod scrape;
 
@@ -119,7 +120,7 @@ impl Door {
                 begun: Arc::clone(&begun),
             };
             jobs = Some((api.store.clone(), begun));
-            router = router.merge(api::router(api));
+            router = router.merge(api::router(api)).merge(page::router());
         }
         Ok(Some(Door {
             listener,

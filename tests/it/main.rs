@@ -34,6 +34,7 @@ mod migrate;
 mod order;
 mod outage;
 mod outbox;
+mod page;
 mod partitions;
 mod patience;
 mod pooler;
