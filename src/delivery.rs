@@ -20,6 +20,7 @@ pub mod batch;
 mod body;
 mod classify;
 mod connection;
+mod endpoint;
 pub(crate) mod file;
 pub mod format;
 #[cfg(fuzzing)]
@@ -39,7 +40,6 @@ mod tests;
 pub mod tls;
 
 use std::{
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -47,17 +47,20 @@ use std::{
     time::Duration,
 };
 
-use reqwest::{StatusCode, Url};
+use reqwest::StatusCode;
 use rustls::crypto::{CryptoProvider, ring};
 use tokio::time::{Instant, sleep, timeout};
 
-pub use self::record::Details;
 use self::{
     answer::Answer,
     auth::{Auth, Authorization, oauth2::Failure},
     batch::{Answered, RESULTS},
     file::Watched,
     request::{Maker, Prepared},
+};
+pub use self::{
+    endpoint::{Endpoint, HttpVersion},
+    record::Details,
 };
 use crate::{
     limit::Limits,
@@ -74,59 +77,6 @@ pub const EXCERPT: usize = 2 * 1024;
 
 /// Bytes of an answer's body that are read at most: the rest of a short one, so that its connection can be used again.
 pub const DRAIN: usize = 64 * 1024;
-
-/// A named HTTP destination with its own policy: the unit of isolation.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Endpoint {
-    /// Its name, by which routes, history and metrics know it.
-    pub name: String,
-    /// Where its deliveries go; `http` or `https`. Path and query may have [`target::FIELDS`] in braces.
-    pub url: Url,
-    /// Requests in flight at once from one relay.
-    pub concurrency: usize,
-    /// From the start of a request to the last byte of its answer.
-    pub timeout: Duration,
-    /// To be connected, TLS included.
-    pub connect_timeout: Duration,
-    /// Which HTTP it speaks.
-    pub http_version: HttpVersion,
-    /// How failures are tried again.
-    pub retry: retry::Policy,
-    /// What it may be asked to bear, over all relays together.
-    pub limits: Limits,
-    /// The secrets that its requests are signed with.
-    pub sign: sign::Config,
-    /// Whom it is trusted by and what it is shown, over TLS.
-    pub tls: tls::Config,
-    /// How its requests look.
-    pub format: format::Config,
-    /// Who we are to it.
-    pub auth: auth::Config,
-    /// How it is told a message's key.
-    pub idempotency: idempotency::Config,
-    /// Which addresses it may have.
-    pub guard: guard::Config,
-    /// What its requests go through.
-    pub proxy: Option<proxy::Config>,
-    /// How many messages go in one request; `None`: each has its own.
-    pub batch: Option<batch::Config>,
-    /// What the history keeps of its requests and answers, beside their outcomes.
-    pub details: Details,
-    /// Its attempts are spans of the trace that a row belongs to; otherwise the row's headers are sent as they are.
-    pub trace: bool,
-}
-
-/// Which version of HTTP an endpoint is spoken to in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum HttpVersion {
-    /// HTTP/2 where the receiver offers it with the TLS handshake (ALPN), HTTP/1.1 otherwise.
-    #[default]
-    Negotiated,
-    /// HTTP/1.1 whatever is offered.
-    Http1,
-    /// HTTP/2 from the first byte, without TLS too ("prior knowledge").
-    Http2,
-}
 
 /// Sends the attempts of one endpoint, over connections that no other endpoint shares.
 #[derive(Clone)]
@@ -188,83 +138,6 @@ pub fn install_tls() {
     // An error says that another thread was faster, which is as good.
     if CryptoProvider::get_default().is_none() {
         drop(ring::default_provider().install_default());
-    }
-}
-
-// === impl Endpoint ===
-
-impl Endpoint {
-    /// An endpoint with the default of every other setting.
-    pub fn new(name: impl Into<String>, url: Url) -> Endpoint {
-        Endpoint {
-            name: name.into(),
-            url,
-            concurrency: 64,
-            timeout: Duration::from_secs(10),
-            connect_timeout: Duration::from_secs(3),
-            http_version: HttpVersion::default(),
-            retry: retry::Policy::default(),
-            limits: Limits::default(),
-            sign: sign::Config::default(),
-            tls: tls::Config::default(),
-            format: format::Config::default(),
-            auth: auth::Config::default(),
-            idempotency: idempotency::Config::default(),
-            guard: guard::Config::default(),
-            proxy: None,
-            batch: None,
-            details: Details::default(),
-            trace: true,
-        }
-    }
-
-    /// How many messages may be in flight at once from one relay.
-    pub fn messages(&self) -> usize {
-        let each = self.batch.as_ref().map_or(1, |batch| batch.messages);
-        self.concurrency.saturating_mul(each)
-    }
-
-    /// Whether any of its connections has TLS.
-    pub fn is_secure(&self) -> bool {
-        let token = match &self.auth {
-            auth::Config::None | auth::Config::Bearer { .. } | auth::Config::Basic { .. } => None,
-            auth::Config::OAuth2(config) => Some(&config.token_url),
-        };
-        let proxy = self.proxy.as_ref().map(|proxy| &proxy.url);
-        [Some(&self.url), token, proxy]
-            .into_iter()
-            .flatten()
-            .any(|url| url.scheme() == "https")
-    }
-
-    /// Method and URL, whether the guard watches over where they lead, and the proxy between, for people.
-    pub fn shown(&self) -> String {
-        let request = target::show(&self.format.method, &self.url);
-        let through = self.proxy.as_ref().map_or_else(String::new, |proxy| {
-            let origin = proxy.url.origin().ascii_serialization();
-            format!(", through the proxy {origin}")
-        });
-        format!("{request} (guard {}{through})", self.guard)
-    }
-
-    /// What a span tells of its URL: nothing that may be a secret, and no field of a row.
-    pub fn traced_url(&self) -> String {
-        let mut url = self.url.clone();
-        url.set_query(None);
-        url.into()
-    }
-
-    /// What may go wrong although all of it is allowed; `show` writes a duration.
-    pub fn warnings(
-        &self,
-        retry: &retry::Policy,
-        show: impl Fn(Duration) -> String,
-    ) -> Vec<String> {
-        let longest = retry.window().longest;
-        self.idempotency
-            .warning(longest, show)
-            .into_iter()
-            .collect()
     }
 }
 
@@ -357,19 +230,6 @@ impl Client {
             }
         }
         answered
-    }
-}
-
-// === impl HttpVersion ===
-
-impl fmt::Display for HttpVersion {
-    /// As the configuration says it.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            HttpVersion::Negotiated => "negotiated",
-            HttpVersion::Http1 => "1.1",
-            HttpVersion::Http2 => "2",
-        })
     }
 }
 
