@@ -63,9 +63,7 @@ pub use self::{
     record::Details,
 };
 use crate::{
-    limit::Limits,
     message::{Class, Delivery, Outcome},
-    retry,
     trace::Propagation,
 };
 

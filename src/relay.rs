@@ -243,7 +243,7 @@ async fn live(
         match Session::open(stage).await {
             Ok(session) => {
                 started = true;
-                match session.run(stop).await {
+                match Box::pin(session.run(stop)).await {
                     Ended::Done => return Ok(()),
                     Ended::Anew => {}
                 }

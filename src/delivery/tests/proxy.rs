@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use reqwest::Url;
 use tokio::io::copy_bidirectional;
 
 use super::{
