@@ -13,6 +13,7 @@ use outbox_relay::{
 };
 use rand::{SeedableRng, rngs::StdRng};
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{
@@ -107,12 +108,52 @@ fn alerts_come_when_they_must_and_not_when_they_must_not() {
     }
 }
 
-/// The rules ask for nothing that is not there.
+const DASHBOARD: &str = include_str!("../../helm/outbox-relay/files/dashboard.json");
+
+/// Every expression of the dashboard stands in a rule, with a length of time for Grafana's interval, and is one of PromQL.
+#[test]
+fn the_dashboard_asks_in_promql() {
+    let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels
+        .iter()
+        .filter_map(|panel| panel["targets"].as_array());
+    let asked = targets
+        .flatten()
+        .map(|target| target["expr"].as_str().unwrap());
+    let rules: Vec<Value> = asked
+        .enumerate()
+        .map(|(n, expr)| {
+            let expr = expr.replace("$__rate_interval", "5m");
+            assert!(expr.contains("=~\"$job\""), "it is for some jobs: {expr}");
+            json!({ "record": format!("panel:{n}"), "expr": expr })
+        })
+        .collect();
+    assert!(rules.len() > 20);
+    let found = format!("{} rules found", rules.len());
+    let rules = json!({ "groups": [{ "name": "dashboard", "rules": rules }] }).to_string();
+    let (content, said) = promtool(&["check", "rules", "/dev/stdin"], &rules);
+    assert!(content && said.contains(&found), "{said}");
+    // Panels have places of their own, and none covers another.
+    let mut places = BTreeSet::new();
+    for panel in panels {
+        let at = |name: &str| panel["gridPos"][name].as_u64().unwrap();
+        for x in at("x")..at("x") + at("w") {
+            for y in at("y")..at("y") + at("h") {
+                assert!(x < 24 && places.insert((x, y)), "{}", panel["title"]);
+            }
+        }
+    }
+}
+
+/// Rules and dashboard ask for nothing that is not there.
 fn asked_for() -> BTreeSet<&'static str> {
     let rules = include_str!("../../helm/outbox-relay/files/alerts.yaml");
     let word = |c: char| !(c.is_ascii_lowercase() || c == '_');
-    rules
-        .split(word)
+    let words = [rules, DASHBOARD]
+        .into_iter()
+        .flat_map(|text| text.split(word));
+    words
         .filter(|word| word.starts_with("outbox_") && *word != "outbox_database_")
         .collect()
 }

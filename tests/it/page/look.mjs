@@ -83,6 +83,10 @@ await browse(async (page) => {
   assert.equal(await page.locator(".timeline > li").count(), life.attempts.length);
   const text = await page.locator("main").textContent();
   assert.ok(text.includes("it died") && text.includes("Attempt 1") && text.includes("HTTP 422"), text);
+  const sent = page.getByRole("region", { name: "Request 1" });
+  await page.getByText("What was sent").first().click();
+  await sent.waitFor();
+  assert.match(await sent.textContent(), /^POST http:.*idempotency-key: .*bytes, SHA-256 [0-9a-f]{64}.*answered 422/s);
   assert.ok(text.split(MARKUP).length > 4, "topic, key, payload and answer");
   assert.ok((await page.getByRole("region", { name: "Payload" }).textContent()).includes("12345678901234567890.50"), "digits stay");
   await go(page, "failures?since=15m");

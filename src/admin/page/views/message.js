@@ -106,8 +106,16 @@ function events(attempts) {
         one.generation ? ` · replay ${one.generation}` : ""),
       one.error ? h("p", { class: "mono said" }, one.error) : null,
       one.reason && one.reason !== one.outcome ? h("p", {}, one.reason) : null,
-      one.response ? h("details", {}, h("summary", {}, "What was answered"), h("pre", { tabindex: "0", role: "region", "aria-label": `Answer ${n + 1}` }, one.response)) : null);
+      one.response ? h("details", {}, h("summary", {}, "What was answered"), h("pre", { tabindex: "0", role: "region", "aria-label": `Answer ${n + 1}` }, one.response)) : null,
+      one.request ? h("details", {}, h("summary", {}, "What was sent"), h("pre", { tabindex: "0", role: "region", "aria-label": `Request ${n + 1}` }, sent(one))) : null);
   }));
+}
+
+/** A request and the headers of its answer, where the endpoint keeps details. */
+function sent({ request, response_headers: answered, status }) {
+  const lines = (headers) => Object.entries(headers).map(([name, value]) => `${name}: ${value}`);
+  const answer = answered ? ["", `answered ${status ?? ""}`, ...lines(answered)] : [];
+  return [`${request.method} ${request.url}`, ...lines(request.headers), "", `${request.size} bytes, SHA-256 ${request.sha256}`, ...answer].join("\n");
 }
 
 function word(one) {
