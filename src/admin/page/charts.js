@@ -37,7 +37,7 @@ export function chart(title, help, format, { fixed = 0, most = Infinity } = {}) 
   function options(width, series, style, colours) {
     const axis = { stroke: colours.text, grid: { stroke: colours.grid, width: 1 }, ticks: { stroke: colours.grid, width: 1, size: 4 }, font: "11px system-ui, sans-serif" };
     return {
-      width, height: 168, legend: { show: false }, padding: [10, 8, 0, 0],
+      width, height: 168, legend: { show: false }, padding: [10, 18, 0, 0],
       cursor: { sync: { key: "overview" }, drag: { x: false, y: false }, points: { size: 6 } },
       scales: { x: { time: true }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.min(most, Math.max(fixed, (high ?? 0) * 1.1) || 1)] } },
       axes: [{ ...axis, space: 64, size: 30, values: (u, all) => all.map((at) => clock(at, u.scales.x.max - u.scales.x.min)) }, { ...axis, size: 62, gap: 4, values: (_, all) => all.map((value) => (value === null ? "" : format(value))) }],

@@ -122,6 +122,12 @@ function problems(status) {
     else if (one.breaker === "open") items.push([`The breaker of ${one.endpoint} is open`, address("failures", { endpoint: one.endpoint })]);
   }
   for (const lane of status.lanes) if (lane.unrouted) items.push([`No relay that lives can deliver topic ${lane.topic}: ${count(lane.pending, 10000)} pending`, address("messages", { state: "pending", topic: lane.topic })]);
+  // Of what is paused or has no route all stands above.
+  for (const one of status.alerts) {
+    if (one.kind === "failures") items.push([one.summary, address("failures", { endpoint: one.subject })]);
+    else if (one.kind === "dead_letters") items.push([one.summary, address("messages", { state: "dead", endpoint: one.subject })]);
+    else if (one.kind === "oldest_due") items.push([one.summary, "#/endpoints"]);
+  }
   if (status.configs_differ) items.push(["Relays run different configurations", "#/endpoints"]);
   return items.slice(0, 12);
 }
