@@ -121,6 +121,7 @@ struct Sampled {
     relays: Gauge,
     horizon: Gauge<f64, AtomicU64>,
     bell: Gauge,
+    connections: Gauge,
     samples: Counter,
 }
 
@@ -154,6 +155,12 @@ impl Metrics {
         };
         inner.register();
         Metrics(Arc::new(inner))
+    }
+
+    /// So many connections to the database are open.
+    pub fn connections(&self, open: usize) {
+        let open = i64::try_from(open).unwrap_or(i64::MAX);
+        self.0.sampled.connections.set(open);
     }
 
     /// What there is, in one of the two formats that Prometheus reads.
@@ -438,6 +445,11 @@ impl Inner {
             "leased_messages",
             "Messages under the leases of all relays",
             sampled.leased.clone(),
+        );
+        database.register(
+            "connections",
+            "Connections of this relay to the database, but for those of the doorbell",
+            sampled.connections.clone(),
         );
         database.register("relays", "Relays that live", sampled.relays.clone());
         database.register_with_unit(

@@ -41,6 +41,7 @@ use uuid::Uuid;
 pub use self::{
     alerts::{Alert, Notice, Told, Watch},
     bell::{Bell, Doorbell, Listener, Lock, Taken},
+    connect::connections,
     error::Error,
     expand::{Expand, Expanded},
     expiry::{Expired, Expiry, Place},

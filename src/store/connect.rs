@@ -4,7 +4,10 @@ use std::{
     error::Error as _,
     mem,
     ops::Deref,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -27,6 +30,17 @@ use super::{
 /// What drives a connection; it hears what the server says unasked.
 pub(super) type Driver =
     tokio_postgres::Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
+
+/// Those that this process has.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts a connection while it is driven.
+struct Counted;
+
+/// How many connections to the database this process has.
+pub fn connections() -> usize {
+    OPEN.load(Ordering::Relaxed)
+}
 
 /// Makes connections of one configuration.
 pub(super) struct Connector {
@@ -231,6 +245,19 @@ fn is_tls(error: &std::io::Error) -> bool {
         .is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
+impl Counted {
+    fn new() -> Counted {
+        OPEN.fetch_add(1, Ordering::Relaxed);
+        Counted
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl managed::Manager for Connector {
     type Type = Connection;
     type Error = Error;
@@ -239,7 +266,9 @@ impl managed::Manager for Connector {
         let Fresh { client, driver, .. } = self.open(None).await?;
         let place = self.place();
         let mut task = JoinSet::new();
+        let counted = Counted::new();
         task.spawn(async move {
+            let _counted = counted;
             if let Err(error) = driver.await {
                 tracing::warn!(%place, error = explain(&error), "a connection to the database broke");
             }

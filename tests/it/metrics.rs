@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::support::{
     asked::Asked,
     client, database, eventually,
-    rows::{SOON, all_settled, insert, mandate},
+    rows::{SOON, all_settled, insert, mandate, one},
 };
 
 /// What is scraped, as it came.
@@ -216,6 +216,13 @@ async fn what_it_did_and_how_the_database_stands_is_scraped() {
     )
     .await;
     becomes(&relay, "outbox_database_relays", 1.0).await;
+    let connections = samples(&relay).await["outbox_database_connections"];
+    let sessions = "select count(*) from pg_stat_activity where datname = current_database() and application_name like 'outbox-relay%'";
+    let sessions: i64 = one(&client, sessions).await;
+    assert!(
+        connections >= 3.0 && connections <= sessions as f64,
+        "{connections} of {sessions}"
+    );
 
     let store = database.store();
     store.pause("shop", mandate("a test", "me")).await.unwrap();
