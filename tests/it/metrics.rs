@@ -110,7 +110,7 @@ fn alerts_come_when_they_must_and_not_when_they_must_not() {
 
 const DASHBOARD: &str = include_str!("../../helm/outbox-relay/files/dashboard.json");
 
-/// Every expression of the dashboard stands in a rule, with a length of time for Grafana's interval, and is one of PromQL.
+/// Every expression of the dashboard stands in a rule, with a length of time for Grafana's interval, and is one of `PromQL`.
 #[test]
 fn the_dashboard_asks_in_promql() {
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
