@@ -5,7 +5,8 @@
 WITH newest AS MATERIALIZED (
     SELECT a.started_at, a.id, a.topic, a.endpoint, a.outcome, a.settlement, a.status, a.error
       FROM outbox.attempts a
-     WHERE a.settlement <> 'delivered'
+     WHERE a.settlement <> 'delivered' AND a.settlement IN ('retry', 'put_off', 'dead')
+       AND ($3::text IS NULL OR a.endpoint = $3)
        AND a.started_at >= CASE WHEN starts_with($1, 'ago ') THEN now() - substr($1, 5)::interval
                                 WHEN $1 ~ '^[0-9]+ *[a-z]' THEN now() - $1::interval
                                 ELSE coalesce($1::timestamptz, now() - interval '1h') END
@@ -15,11 +16,11 @@ WITH newest AS MATERIALIZED (
      LIMIT $2::integer
 ), named AS MATERIALIZED (
     SELECT n.started_at, n.id, n.topic, n.endpoint, n.outcome, n.settlement, n.status, n.error,
-           -- The status is no number of the message: it stays.
-           regexp_replace(regexp_replace(n.error, '[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}', '…', 'gi'),
-                          '(?<!HTTP [0-9]{0,2})[0-9]+', '#', 'g') AS pattern
+           -- The status is no number of the message: it stays. A text can be made to be long and full of numbers: its beginning will do.
+           p.kept || regexp_replace(regexp_replace(p.rest, '[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}', '…', 'gi'), '[0-9]+', '#', 'g') AS pattern
       FROM newest n
-     WHERE n.settlement IN ('retry', 'put_off', 'dead') AND ($3::text IS NULL OR n.endpoint = $3)
+     CROSS JOIN LATERAL (SELECT CASE WHEN n.error ~ '^HTTP [0-9]{3}' THEN 8 ELSE 0 END AS length) h
+     CROSS JOIN LATERAL (SELECT left(n.error, h.length) AS kept, substr(left(n.error, 200), h.length + 1) AS rest) p
 ), alike AS MATERIALIZED (
     SELECT n.endpoint, n.outcome, n.status, n.pattern, count(*) AS count, count(*) FILTER (WHERE n.settlement = 'dead') AS dead,
            min(n.started_at) AS first, max(n.started_at) AS last,

@@ -26,6 +26,7 @@ WITH asked AS MATERIALIZED (
      CROSS JOIN LATERAL (SELECT a.started_at, a.duration, a.endpoint, a.settlement, a.attempt
                            FROM outbox.attempts a
                           WHERE a.started_at >= p.begins AND a.started_at < p.ends
+                            AND a.settlement IN ('delivered', 'retry', 'put_off', 'dead')
                           ORDER BY a.started_at DESC
                           LIMIT $2::integer) a
 ), partly AS MATERIALIZED (
@@ -41,7 +42,6 @@ WITH asked AS MATERIALIZED (
            percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY extract(epoch FROM s.duration)::double precision)
                FILTER (WHERE s.attempt > 0) AS took
       FROM seen s
-     WHERE s.settlement IN ('delivered', 'retry', 'put_off', 'dead')
      GROUP BY s.at, s.endpoint
 )
 SELECT json_build_object(

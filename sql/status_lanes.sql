@@ -18,17 +18,17 @@ WITH RECURSIVE ready (topic, endpoint, created_at) AS (
              WHERE m.due_at IS NULL AND (m.topic, m.endpoint) > (r.topic, r.endpoint)
              ORDER BY m.topic, m.endpoint, m.seq
              LIMIT 1) n
-), waiting (topic, endpoint, due_at) AS (
-    (SELECT m.topic, m.endpoint, m.due_at
+), waiting (topic, endpoint, due_at, created_at) AS (
+    (SELECT m.topic, m.endpoint, m.due_at, m.created_at
        FROM outbox.messages m
       WHERE m.due_at IS NOT NULL
       ORDER BY m.topic, m.endpoint, m.due_at
       LIMIT 1)
     UNION ALL
-    SELECT n.topic, n.endpoint, n.due_at
+    SELECT n.topic, n.endpoint, n.due_at, n.created_at
       FROM waiting w
      CROSS JOIN LATERAL (
-            SELECT m.topic, m.endpoint, m.due_at
+            SELECT m.topic, m.endpoint, m.due_at, m.created_at
               FROM outbox.messages m
              WHERE m.due_at IS NOT NULL AND (m.topic, m.endpoint) > (w.topic, w.endpoint)
              ORDER BY m.topic, m.endpoint, m.due_at
@@ -37,7 +37,8 @@ WITH RECURSIVE ready (topic, endpoint, created_at) AS (
     SELECT l.topic, l.endpoint, min(l.created_at) AS created_at, min(l.due_at) AS due_at
       FROM (SELECT r.topic, r.endpoint, r.created_at, NULL::timestamptz AS due_at FROM ready r
             UNION ALL
-            SELECT w.topic, w.endpoint, NULL, w.due_at FROM waiting w) l
+            -- It may be due from ever or never: with the first it has been since it came.
+            SELECT w.topic, w.endpoint, NULL, CASE w.due_at WHEN '-infinity' THEN w.created_at WHEN 'infinity' THEN NULL ELSE w.due_at END FROM waiting w) l
      GROUP BY l.topic, l.endpoint
 )
 SELECT l.topic, l.endpoint,

@@ -30,7 +30,7 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::{api::Api, callers::Callers};
+use self::{api::Api, callers::Callers, problem::Problem};
 use crate::{
     maintenance::Trail,
     metrics::Metrics,
@@ -115,6 +115,7 @@ impl Door {
             let begun = Arc::new(Notify::new());
             let api = Api {
                 store: Store::new(database)?,
+                acts: Store::single(database, store::PATIENCE)?,
                 callers: Arc::new(callers),
                 trail: trail.clone(),
                 begun: Arc::clone(&begun),
@@ -124,7 +125,7 @@ impl Door {
         }
         Ok(Some(Door {
             listener,
-            router,
+            router: router.fallback(async || Problem::missing("there is nothing here")),
             jobs,
             vitals: vitals.clone(),
         }))

@@ -318,14 +318,18 @@ impl Store {
                     (&days, Type::INT4),
                     (&keep.attempts.as_secs_f64(), Type::FLOAT8),
                     (&keep.delivered.as_secs_f64(), Type::FLOAT8),
-                    (&keep.successes.as_secs_f64(), Type::FLOAT8),
                 ],
             )
+            .await?;
+        // In a transaction of its own: it may fail.
+        let successes = keep.successes.as_secs_f64();
+        let thin = self
+            .one(sql::THIN_PARTITIONS, &[(&successes, Type::FLOAT8)])
             .await?;
         Ok(Partitions {
             made: row.get("made"),
             dropped: row.get("dropped"),
-            thinned: row.get("thinned"),
+            thinned: thin.get("thinned"),
         })
     }
 

@@ -30,12 +30,12 @@ BEGIN
             SELECT a.endpoint, a.started_at, a.settlement, a.outcome
               FROM outbox.attempts a
              WHERE a.settlement <> 'delivered' AND a.started_at > v_from
+               AND a.settlement IN ('retry', 'dead') AND a.outcome NOT IN ('lost', 'expired', 'aborted')
              ORDER BY a.started_at DESC
              LIMIT 10000
         ), failed AS MATERIALIZED (
             SELECT f.endpoint, count(*) AS failures
               FROM failure f
-             WHERE f.settlement IN ('retry', 'dead') AND f.outcome NOT IN ('lost', 'expired', 'aborted')
              GROUP BY f.endpoint
             HAVING count(*) >= p_failure_ratio * p_failure_minimum
         ), attempt AS MATERIALIZED (
@@ -139,7 +139,8 @@ BEGIN
                           WHERE r.beat_at > v_now - r.lease_time), false) AS unrouted
           FROM (SELECT r.topic, r.endpoint, r.id, r.since, r.since AS created_at FROM ready r
                 UNION ALL
-                SELECT w.topic, w.endpoint, w.id, CASE WHEN w.due_at <= v_now THEN w.due_at END, w.created_at FROM waiting w) l
+                SELECT w.topic, w.endpoint, w.id, -- It may have been due for ever when it came.
+                       CASE WHEN w.due_at <= v_now THEN greatest(w.due_at, w.created_at) END, w.created_at FROM waiting w) l
          GROUP BY l.topic, l.endpoint
     )
     SELECT 'oldest_due', d.endpoint,

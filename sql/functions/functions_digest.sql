@@ -17,5 +17,5 @@ SELECT md5(string_agg(concat_ws(' ', p.proname, pg_get_function_identity_argumen
        'ensure_partitions', 'expand', 'expire', 'fits', 'forget', 'functions_digest', 'hang_up', 'highest_seq', 'history',
        'list', 'maintain_partitions', 'matching', 'obstacles', 'pause', 'pick_in_order', 'pick_unordered', 'reap',
        'recover', 'register', 'release_key', 'replay', 'report', 'resume', 'revive', 'ring', 'run_job', 'settle', 'show',
-       'start_job', 'system_identifier', 'take_tokens', 'time_span', 'watch', 'why'])
+       'start_job', 'system_identifier', 'take_tokens', 'thin_partitions', 'time_span', 'watch', 'why'])
 $$;

@@ -59,8 +59,8 @@ BEGIN
 
     FOR v_told IN
         WITH fired AS (
-            INSERT INTO outbox.alerts (kind, subject, firing_since, notified_at, summary, command, details)
-            SELECT n.kind, n.subject, v_now, v_now, n.summary, n.command, n.details
+            INSERT INTO outbox.alerts (kind, subject, firing_since, notified_at, webhook_told, summary, command, details)
+            SELECT n.kind, n.subject, v_now, v_now, p_webhook, n.summary, n.command, n.details
               FROM (SELECT f.*, row_number() OVER (PARTITION BY f.kind ORDER BY f.subject)
                                 + (SELECT count(*) FROM outbox.alerts a WHERE a.kind = f.kind) AS number
                       FROM unnest(v_kinds, v_subjects, v_summaries, v_commands, v_details) AS f (kind, subject, summary, command, details)
@@ -68,8 +68,10 @@ BEGIN
              WHERE n.number <= 100
             RETURNING alerts.*
         ), reminded AS (
-            UPDATE outbox.alerts a SET notified_at = v_now
-             WHERE a.clear_since IS NULL AND a.notified_at <= v_now - make_interval(secs => p_repeat)
+            -- A webhook that came later, as with a rolling update, has not heard of it.
+            UPDATE outbox.alerts a SET notified_at = v_now, webhook_told = a.webhook_told OR p_webhook
+             WHERE a.clear_since IS NULL
+               AND (a.notified_at <= v_now - make_interval(secs => p_repeat) OR p_webhook AND NOT a.webhook_told)
             RETURNING a.*
         ), recovered AS (
             DELETE FROM outbox.alerts a
@@ -89,7 +91,7 @@ BEGIN
             'id', v_told.id, 'kind', v_told.kind, 'subject', v_told.subject, 'state', v_told.state,
             'since', v_told.firing_since, 'at', v_now, 'database', current_database(),
             'summary', v_told.summary, 'command', v_told.command, 'details', v_told.details);
-        IF p_webhook THEN
+        IF p_webhook AND v_told.webhook_told THEN
             INSERT INTO outbox.notices (notice, created_at, not_before, kind, subject, content)
             VALUES (v_told.id, v_now, v_now, v_told.kind, v_told.subject, content);
         END IF;

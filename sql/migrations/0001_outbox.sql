@@ -346,6 +346,7 @@ CREATE TABLE outbox.alerts (
     kind         text NOT NULL CHECK (kind IN ('failures', 'dead_letters', 'oldest_due', 'paused', 'no_route')),
     subject      text NOT NULL,
     firing_since timestamptz NOT NULL,
+    webhook_told boolean NOT NULL,
     notified_at  timestamptz NOT NULL,
     clear_since  timestamptz,
     summary      text NOT NULL,

@@ -12,8 +12,9 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    http::{StatusCode, header},
-    response::IntoResponse,
+    http::{HeaderValue, StatusCode, header},
+    middleware::map_response,
+    response::{IntoResponse, Response},
     routing::{get, post},
 };
 use tokio::sync::Notify;
@@ -25,6 +26,8 @@ use crate::{maintenance::Trail, store::Store};
 #[derive(Clone)]
 pub(super) struct Api {
     pub(super) store: Store,
+    /// For what changes something: whoever reads for long must not hold that up.
+    pub(super) acts: Store,
     pub(super) callers: Arc<Callers>,
     /// What the sampler saw.
     pub(super) trail: Trail,
@@ -56,6 +59,7 @@ pub(super) fn router(api: Api) -> Router {
         .route("/v1/openapi.json", get(openapi))
         .route("/v1/{*nothing}", get(nothing).post(nothing))
         .method_not_allowed_fallback(not_allowed)
+        .layer(map_response(guarded))
         .with_state(api)
 }
 
@@ -63,6 +67,17 @@ pub(super) fn router(api: Api) -> Router {
 async fn openapi() -> impl IntoResponse {
     const DOCUMENT: &str = include_str!("openapi.json");
     ([(header::CONTENT_TYPE, "application/json")], DOCUMENT)
+}
+
+/// Payloads stay in nobody's cache, and are what they are said to be.
+async fn guarded(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        HeaderValue::from_static("nosniff"),
+    );
+    response
 }
 
 async fn nothing() -> Problem {

@@ -42,12 +42,17 @@ pub(super) fn cut(text: &str, width: usize) -> String {
 
 /// Line breaks and other controls are blanks.
 pub(super) fn flat(text: &str) -> String {
-    text.replace(|c: char| c.is_control(), " ")
+    text.replace(|c: char| c.is_control() || turns(c), " ")
+}
+
+/// Turns what follows around: a line could be read as another one.
+fn turns(c: char) -> bool {
+    matches!(c, '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}')
 }
 
 /// What whoever wrote a payload or answered a request put into it must not move the cursor of who reads it.
 pub(super) fn tame(text: &str) -> String {
-    text.replace(|c: char| c.is_control() && c != '\n', " ")
+    text.replace(|c: char| c.is_control() && c != '\n' || turns(c), " ")
 }
 
 /// A line, cut to the width of the terminal if it goes to one.

@@ -30,20 +30,27 @@ const HEADERS: usize = 8 * 1024;
 const LARGE: usize = 64 * 1024;
 
 /// Values of headers with such a name authorise somebody.
-const SECRET: [&str; 12] = [
-    "authorization",
-    "authentication",
+const SECRET: [&str; 13] = [
+    "auth",
     "cookie",
+    "session",
+    "jwt",
+    "hmac",
     "credential",
     "secret",
     "password",
     "passwd",
     "signature",
     "token",
-    "api-key",
     "apikey",
-    "access-key",
+    "-key",
 ];
+
+/// These have such a name and are none.
+const OPEN: [&str; 3] = ["idempotency-key", "outbox-key", "surrogate-key"];
+
+/// Values of these are URLs, whose queries are as often secret as the request's own.
+const URLS: [&str; 4] = ["location", "content-location", "refresh", "link"];
 
 /// Of which attempts request and answer are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -154,7 +161,13 @@ fn shown(headers: &HeaderMap, redactor: &Redactor) -> Map<String, Value> {
         let text: Vec<String> = values
             .map(|value| match secret(name, value) {
                 true => INSTEAD.to_owned(),
-                false => redactor.hide(String::from_utf8_lossy(value.as_bytes()).into_owned()),
+                false => {
+                    let text = String::from_utf8_lossy(value.as_bytes());
+                    redactor.hide(match URLS.contains(&name.as_str()) {
+                        true => without_query(&text),
+                        false => text.into_owned(),
+                    })
+                }
             })
             .collect();
         let mut text = text.join(", ").replace('\0', "\u{FFFD}");
@@ -173,7 +186,25 @@ fn shown(headers: &HeaderMap, redactor: &Redactor) -> Map<String, Value> {
 }
 
 fn secret(name: &HeaderName, value: &HeaderValue) -> bool {
-    value.is_sensitive() || SECRET.iter().any(|word| name.as_str().contains(word))
+    let name = name.as_str();
+    let open = OPEN.contains(&name);
+    value.is_sensitive() || !open && SECRET.iter().any(|word| name.contains(word))
+}
+
+/// A URL, or what begins with one, up to its query or fragment, and without who is named before its host.
+fn without_query(text: &str) -> String {
+    let (kept, cut) = match text.find(['?', '#']) {
+        Some(at) => (&text[..at], "?…"),
+        None => (text, ""),
+    };
+    match kept.split_once("//") {
+        Some((scheme, rest)) => {
+            let path = rest.find('/').unwrap_or(rest.len());
+            let host = rest[..path].rsplit('@').next().unwrap_or_default();
+            format!("{scheme}//{host}{}{cut}", &rest[path..])
+        }
+        None => format!("{kept}{cut}"),
+    }
 }
 
 #[cfg(test)]
@@ -201,6 +232,10 @@ mod tests {
             ("x-api-key", "abcdefgh"),
             ("x-auth-token", "abcdefgh"),
             ("webhook-signature", "v1,abcdefgh"),
+            ("ocp-apim-subscription-key", "abcdefgh"),
+            ("x-auth", "abcdefgh"),
+            ("x-jwt", "abcdefgh"),
+            ("x-session-id", "abcdefgh"),
         ];
         for line in lines {
             let want = format!("{{\"{}\":\"[redacted]\"}}", line.0);
@@ -208,6 +243,18 @@ mod tests {
         }
         let echoed = seen(&[("x-echo", "got s3cr3t-word")], &["s3cr3t-word"]);
         assert_eq!(echoed, r#"{"x-echo":"got [redacted]"}"#);
+        for (url, want) in [
+            (
+                "https://u:p@h.example/cb?token=abcdefgh",
+                "https://h.example/cb?…",
+            ),
+            ("https://u:p@h.example", "https://h.example"),
+            ("/next#abcdefgh", "/next?…"),
+            ("/a@b", "/a@b"),
+        ] {
+            let want = format!("{{\"location\":\"{want}\"}}");
+            assert_eq!(seen(&[("location", url)], &[]), want);
+        }
         let mut marked = HeaderValue::from_static("abcdefgh");
         marked.set_sensitive(true);
         assert!(secret(&HeaderName::from_static("x-plain"), &marked));

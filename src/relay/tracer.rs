@@ -19,6 +19,9 @@ use crate::{
     trace::{Context, Propagation, Span},
 };
 
+/// A span has so many links at most, as in OpenTelemetry's own libraries: a queue of them is held for a collector that is away.
+const LINKS: usize = 128;
+
 /// All clones are one.
 #[derive(Clone)]
 pub struct Tracer(Arc<Inner>);
@@ -74,10 +77,12 @@ impl Tracer {
         // Several messages are of several traces: their request begins one of its own, with links to theirs.
         let (parent, links) = match deliveries {
             [only] => (Context::of_row(&only.headers), Vec::new()),
-            _ => (None, contexts().collect()),
+            _ => (None, contexts().take(LINKS).collect()),
         };
         let context = match (parent, &self.0.export) {
-            (Some(parent), _) => parent.child(&mut *self.dice()),
+            (Some(parent), Some(_)) => parent.child(&mut *self.dice()),
+            // Nobody will ever see the attempt's.
+            (Some(parent), None) => parent,
             (None, Some(export)) => {
                 let mut dice = self.dice();
                 let sampled = match links.as_slice() {

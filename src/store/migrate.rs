@@ -66,6 +66,7 @@ const FUNCTIONS: &[&str] = &[
     include_str!("../../sql/functions/show.sql"),
     include_str!("../../sql/functions/take_tokens.sql"),
     include_str!("../../sql/functions/report.sql"),
+    include_str!("../../sql/functions/thin_partitions.sql"),
     include_str!("../../sql/functions/time_span.sql"),
     include_str!("../../sql/functions/conditions.sql"),
     include_str!("../../sql/functions/watch.sql"),

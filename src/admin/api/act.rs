@@ -109,7 +109,7 @@ pub(super) async fn replay(
     let mandate = mandate(&by, body.why.as_deref());
     let endpoint = body.endpoint.as_deref();
     let replayed = api
-        .store
+        .acts
         .replay(id, endpoint, body.delivered, body.new_key, mandate);
     match replayed.await? {
         (ids, 0) if ids.is_empty() => Err(Problem::missing(match body.delivered {
@@ -130,7 +130,7 @@ pub(super) async fn discard(
 ) -> Answer {
     let id = of(id)?;
     let mandate = mandate(&by, body.why.as_deref());
-    let discarded = api.store.discard(id, body.endpoint.as_deref(), mandate);
+    let discarded = api.acts.discard(id, body.endpoint.as_deref(), mandate);
     match discarded.await? {
         0 => Err(Problem::missing(format!("{id} is not dead"))),
         many => Ok(Json(json!({ "discarded": many }))),
@@ -145,7 +145,7 @@ pub(super) async fn cancel(
 ) -> Answer {
     let id = of(id)?;
     let mandate = mandate(&by, body.why.as_deref());
-    match api.store.cancel(id, mandate).await? {
+    match api.acts.cancel(id, mandate).await? {
         (0, 0) => Err(not_pending(id)),
         (0, in_flight) => Err(Problem::new(
             StatusCode::CONFLICT,
@@ -165,7 +165,7 @@ pub(super) async fn release_key(
     let mandate = mandate(&by, body.why.as_deref());
     let endpoint = body.endpoint.as_deref();
     let released = api
-        .store
+        .acts
         .release_key(&body.topic, &body.key, endpoint, mandate);
     match released.await? {
         0 => Err(Problem::missing("no dead message holds this key there")),
@@ -201,12 +201,12 @@ pub(super) async fn start_job(
     }
     let mandate = mandate(&by, body.why.as_deref());
     let job = api
-        .store
+        .acts
         .start_job(verb, &body.filter, mandate, true)
         .await?;
     api.begun.notify_one();
     let place = [(header::LOCATION, format!("/v1/jobs/{job}"))];
-    let begun = api.store.jobs(Some(job), 1).await?.pop();
+    let begun = api.acts.jobs(Some(job), 1).await?.pop();
     Ok((StatusCode::ACCEPTED, place, Json(json!(begun))).into_response())
 }
 
@@ -217,7 +217,7 @@ pub(super) async fn abort_job(
     Body(Nothing {}): Body<Nothing>,
 ) -> Answer {
     let job = of(job)?;
-    match api.store.abort_job(job).await? {
+    match api.acts.abort_job(job).await? {
         None => Err(Problem::missing(format!("there is no job {job}"))),
         Some(was_running) => Ok(Json(json!({ "was_running": was_running }))),
     }
@@ -231,7 +231,7 @@ pub(super) async fn pause(
 ) -> Answer {
     let endpoint = of(endpoint)?;
     let mandate = mandate(&by, body.why.as_deref());
-    changed(&endpoint, api.store.pause(&endpoint, mandate).await?)
+    changed(&endpoint, api.acts.pause(&endpoint, mandate).await?)
 }
 
 pub(super) async fn resume(
@@ -241,7 +241,7 @@ pub(super) async fn resume(
     Body(Nothing {}): Body<Nothing>,
 ) -> Answer {
     let endpoint = of(endpoint)?;
-    changed(&endpoint, api.store.resume(&endpoint).await?)
+    changed(&endpoint, api.acts.resume(&endpoint).await?)
 }
 
 fn changed(endpoint: &str, changed: Option<bool>) -> Answer {

@@ -18,6 +18,9 @@ use crate::{
 /// Spans in one request at most.
 const BATCH: usize = 512;
 
+/// ... and with their links, each of which is as long as a span's beginning.
+const PARTS: usize = 2048;
+
 /// So long the first span waits for others.
 const GATHER: Duration = Duration::from_secs(1);
 
@@ -87,7 +90,7 @@ impl Exporter<'_> {
             let Some(first) = first else { return };
             batch.push(first);
             let gathered = async {
-                while batch.len() < BATCH {
+                while !is_full(&batch) {
                     let Some(span) = spans.recv().await else {
                         return;
                     };
@@ -99,7 +102,7 @@ impl Exporter<'_> {
                 () = time::sleep(GATHER) => {}
                 () = stop.cancelled() => {
                     spans.close();
-                    while batch.len() < BATCH && let Ok(span) = spans.try_recv() {
+                    while !is_full(&batch) && let Ok(span) = spans.try_recv() {
                         batch.push(span);
                     }
                 }
@@ -156,4 +159,9 @@ fn may_help(outcome: &Outcome) -> bool {
         Some(status) => matches!(status, 429 | 502..=504),
         None => true,
     }
+}
+
+fn is_full(batch: &[Span]) -> bool {
+    let parts: usize = batch.iter().map(|span| 1 + span.links.len()).sum();
+    batch.len() >= BATCH || parts >= PARTS
 }

@@ -92,6 +92,8 @@ async fn what_is_wrong_is_said() {
         ),
         ("/v1/jobs/7", missing, "there is no job 7"),
         ("/v1/nothing", missing, "there is nothing here"),
+        ("/v1", missing, "there is nothing here"),
+        ("/nothing", missing, "there is nothing here"),
     ] {
         stage.fails(Method::GET, path, "", status, detail).await;
     }
