@@ -12,6 +12,7 @@ macro_rules! say {
 
 pub mod demo;
 mod find;
+mod generate;
 mod life;
 mod operate;
 mod text;
@@ -154,6 +155,17 @@ enum Command {
         #[command(flatten)]
         database: Database,
     },
+    /// Print the script by which a shell completes this command line.
+    Completions {
+        /// Whose.
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual page; into a directory, a page of each subcommand too.
+    Man {
+        /// Write `outbox-relay.1`, `outbox-relay-run.1` and so on there.
+        #[arg(value_name = "DIR")]
+        directory: Option<PathBuf>,
+    },
     /// Show the main job end to end on a private throwaway PostgreSQL, with faults, and judge the result.
     Demo(demo::Demo),
 }
@@ -271,6 +283,8 @@ async fn run(command: Command) -> Result<(), Failure> {
             json,
             database,
         } => verbs::jobs(&database.open()?, abort, json).await,
+        Command::Completions { shell } => generate::completions(shell),
+        Command::Man { directory } => generate::man(directory.as_deref()),
         Command::Demo(demo) => demo::run(demo).await,
     }
 }
@@ -325,12 +339,14 @@ fn log(verbose: bool) {
 }
 
 fn print(text: Arguments<'_>) {
+    written(format!("{}\n", text::tame(&text.to_string())).as_bytes());
+}
+
+/// Writes this to standard output as it is; whether somebody still reads there.
+fn written(text: &[u8]) -> bool {
     // A pipe that is closed, a disk that is full: nothing that was done is undone by that.
-    drop(writeln!(
-        std::io::stdout(),
-        "{}",
-        text::tame(&text.to_string())
-    ));
+    let mut out = std::io::stdout().lock();
+    out.write_all(text).and_then(|()| out.flush()).is_ok()
 }
 
 /// Ends at the first SIGTERM or SIGINT.

@@ -50,6 +50,7 @@ mod shape;
 mod smoke;
 mod statements;
 mod support;
+mod terminal;
 mod tls;
 mod tracing;
 mod verbs;
