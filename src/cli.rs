@@ -15,6 +15,8 @@ mod find;
 mod generate;
 mod life;
 mod operate;
+mod status;
+mod tail;
 mod text;
 mod verbs;
 
@@ -82,13 +84,7 @@ enum Command {
         config: PathBuf,
     },
     /// Show relays, endpoints, backlog and dead letters.
-    Status {
-        #[command(flatten)]
-        database: Database,
-        /// As one JSON object.
-        #[arg(long)]
-        json: bool,
-    },
+    Status(status::Args),
     /// Stop deliveries to an endpoint, for all relays; its messages are kept.
     Pause {
         /// The endpoint's name.
@@ -118,6 +114,8 @@ enum Command {
     List(find::List),
     /// Search the history: every attempt, every death, and what operators did.
     History(find::History),
+    /// Follow the history: new lines as they are written, until Ctrl-C.
+    Tail(tail::Tail),
     /// Show the whole life of a message.
     Show {
         /// Its id.
@@ -263,7 +261,7 @@ async fn run(command: Command) -> Result<(), Failure> {
             operate::migrate(&store, guard.as_deref(), accept_copy, doorbell).await
         }
         Command::Check { config } => operate::check(&config::load(&config)?).await,
-        Command::Status { database, json } => operate::status(&database.open()?, json).await,
+        Command::Status(args) => status::status(args).await,
         Command::Pause {
             endpoint,
             by,
@@ -273,6 +271,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Cancel { id, by, database } => verbs::cancel(&database.open()?, id, &by).await,
         Command::List(list) => find::list(list).await,
         Command::History(history) => find::history(history).await,
+        Command::Tail(tail) => tail::tail(tail).await,
         Command::Show { id, json, database } => life::show(&database.open()?, id, json).await,
         Command::Why { id, json, database } => find::why(&database.open()?, id, json).await,
         Command::Replay(replay) => verbs::replay(replay).await,

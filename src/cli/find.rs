@@ -4,7 +4,10 @@ use clap::ValueEnum;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{Database, Failure, text};
+use super::{
+    Database, Failure,
+    text::{self, Colour},
+};
 use crate::{
     config,
     store::{Filter, Line, Listed, Search, State, Store, Why},
@@ -76,8 +79,9 @@ enum Kind {
     Delivered,
 }
 
+/// Which lines of the history are meant: all that is given must fit.
 #[derive(Debug, clap::Args)]
-pub(super) struct History {
+pub(super) struct Lines {
     /// Of this message.
     #[arg(value_name = "ID")]
     id: Option<Uuid>,
@@ -111,6 +115,12 @@ pub(super) struct History {
     /// That took longer than this.
     #[arg(long, value_name = "DURATION", value_parser = seconds)]
     slower: Option<f64>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct History {
+    #[command(flatten)]
+    lines: Lines,
     /// Not before this time, or not longer ago (`2h`).
     #[arg(long, value_name = "TIME", value_parser = when)]
     since: Option<String>,
@@ -141,23 +151,24 @@ pub(super) async fn list(args: List) -> Result<(), Failure> {
     }
     say!("{:<36} {:<14} {:<16} TO", "ID", "AT (UTC)", "TOPIC");
     for row in &rows {
-        say!("{}", text::line(&listed(row)));
+        print_listed(row, state);
     }
     page.next(rows.len(), rows.last().map(|row| &row.place));
     Ok(())
 }
 
-fn listed(row: &Listed) -> String {
+fn print_listed(row: &Listed, state: State) {
     let to = match row.endpoint.as_str() {
         "" => "-",
         endpoint => endpoint,
     };
-    let mut parts = vec![format!(
-        "{:<36} {:<14} {:<16} {to}",
+    let head = format!(
+        "{:<36} {:<14} {:<16} ",
         row.id,
         text::moment(&row.at),
         text::cut(&row.topic, 16)
-    )];
+    );
+    let mut parts = vec![to.to_owned()];
     parts.extend(row.reason.clone());
     if row.attempts > 0 {
         parts.push(format!("{} attempts", row.attempts));
@@ -168,42 +179,26 @@ fn listed(row: &Listed) -> String {
             .map(|due| format!("due {}", text::moment(due))),
     );
     parts.extend(row.error.clone());
-    parts.join("  ")
+    let colour = match state {
+        State::Delivered => Some(Colour::Green),
+        State::Dead => Some(Colour::Red),
+        // It has failed before.
+        State::Pending => (row.attempts > 0).then_some(Colour::Yellow),
+    };
+    text::row(
+        &head,
+        &parts.join("  "),
+        colour.map(|colour| (0, 36, colour)),
+    );
 }
 
 pub(super) async fn history(args: History) -> Result<(), Failure> {
     let store = args.database.open()?;
-    let History {
-        id,
-        failures,
-        topic,
-        endpoint,
-        key,
-        outcome,
-        settlement,
-        status,
-        error,
-        relay,
-        slower,
-        since,
-        until,
-        page,
-        ..
-    } = args;
+    let page = &args.page;
     let search = Search {
-        id,
-        failures,
-        topic,
-        endpoint,
-        key,
-        outcome,
-        settlement,
-        status,
-        error,
-        relay,
-        slower,
-        since,
-        until,
+        since: args.since.clone(),
+        until: args.until.clone(),
+        ..args.lines.search()
     };
     let lines = store
         .history(&search, page.after.as_ref(), page.limit)
@@ -212,6 +207,15 @@ pub(super) async fn history(args: History) -> Result<(), Failure> {
         say!("{}", text::json(&lines)?);
         return Ok(());
     }
+    print_heading();
+    for line in &lines {
+        print_line(line);
+    }
+    page.next(lines.len(), lines.last().map(|line| &line.place));
+    Ok(())
+}
+
+pub(super) fn print_heading() {
     say!(
         "{:<14} {:<36} {:>3} {:<12} TO",
         "AT (UTC)",
@@ -219,28 +223,31 @@ pub(super) async fn history(args: History) -> Result<(), Failure> {
         "TRY",
         "OUTCOME"
     );
-    for line in &lines {
-        say!("{}", text::line(&lined(line)));
-    }
-    page.next(lines.len(), lines.last().map(|line| &line.place));
-    Ok(())
 }
 
-fn lined(line: &Line) -> String {
+/// Whether somebody still reads it.
+pub(super) fn print_line(line: &Line) -> bool {
     let attempt = if line.attempt > 0 {
         line.attempt.to_string()
     } else {
         "-".into()
     };
-    let mut parts = vec![format!(
-        "{:<14} {:<36} {attempt:>3} {:<12} {}",
+    let head = format!(
+        "{:<14} {:<36} {attempt:>3} {:<12} ",
         text::moment(&line.started_at),
         line.id,
         text::cut(&line.outcome, 12),
-        line.endpoint
-    )];
-    parts.push(told(line));
-    parts.join("  ")
+    );
+    let colour = match line.settlement.as_str() {
+        "delivered" => Some(Colour::Green),
+        "retry" | "put_off" => Some(Colour::Yellow),
+        "dead" => Some(Colour::Red),
+        // What an operator did is neither good nor bad.
+        _ => None,
+    };
+    let rest = format!("{}  {}", line.endpoint, told(line));
+    // The outcome's column.
+    text::row(&head, &rest, colour.map(|colour| (56, 68, colour)))
 }
 
 /// What a line of the history says beside when, what and where.
@@ -330,6 +337,28 @@ impl Which {
 
     pub(super) fn endpoint(&self) -> Option<&str> {
         self.endpoint.as_deref()
+    }
+}
+
+// === impl Lines ===
+
+impl Lines {
+    pub(super) fn search(&self) -> Search {
+        Search {
+            id: self.id,
+            topic: self.topic.clone(),
+            endpoint: self.endpoint.clone(),
+            key: self.key.clone(),
+            outcome: self.outcome.clone(),
+            settlement: self.settlement.clone(),
+            status: self.status,
+            error: self.error.clone(),
+            relay: self.relay.clone(),
+            failures: self.failures,
+            slower: self.slower,
+            since: None,
+            until: None,
+        }
     }
 }
 

@@ -1,16 +1,13 @@
 //! The commands that answer and end.
 
-use super::{
-    Failure,
-    text::{age, cut, show},
-};
+use super::{Failure, text::show};
 use crate::{
     config::Config,
     delivery::{Client, Endpoint},
     relay,
     retry::{self, Backoff},
     route::{Overlap, Route},
-    store::{self, Bell, COUNTED, Status, Store},
+    store::{self, Bell, Store},
 };
 
 pub(super) async fn migrate(
@@ -247,155 +244,4 @@ fn total_warning(config: &Config) -> Option<String> {
             largest.name, largest.concurrency
         )
     })
-}
-
-pub(super) async fn status(store: &Store, json: bool) -> Result<(), Failure> {
-    if store.version().await?.is_none() {
-        return Err(store::Error::Refused(
-            "the database has no outbox yet: run `outbox-relay migrate`".into(),
-        )
-        .into());
-    }
-    let status = store.status().await?;
-    if json {
-        let text = serde_json::to_string_pretty(&status)
-            .map_err(|error| Failure::Other(error.to_string()))?;
-        say!("{text}");
-    } else {
-        print_status(&status);
-    }
-    Ok(())
-}
-
-fn print_status(status: &Status) {
-    say!("schema version {}", status.schema_version);
-    if !status.alerts.is_empty() {
-        say!("\n{:<13} {:>8}  WHAT IS WRONG", "ALERT", "FOR");
-    }
-    for alert in &status.alerts {
-        let lately = alert.looked_seconds.map_or("never".into(), age);
-        say!(
-            "{:<13} {:>8}  {}; seen {lately} ago: `{}`",
-            alert.kind,
-            age(alert.seconds),
-            alert.summary,
-            alert.command
-        );
-    }
-    say!(
-        "\n{:<30} {:<9} {:<13} {:>8} {:>8} {:>7}",
-        "RELAY",
-        "VERSION",
-        "CONFIG",
-        "UP",
-        "BEAT",
-        "LEASED"
-    );
-    for relay in &status.relays {
-        let late = if relay.is_late() { " late" } else { "" };
-        let differs = if relay.config_differs {
-            " other configuration"
-        } else {
-            ""
-        };
-        let bell = if relay.keeps_bell { " doorbell" } else { "" };
-        say!(
-            "{:<30} {:<9} {:<13} {:>8} {:>8} {:>7}{bell}{late}{differs}",
-            cut(&relay.name, 30),
-            relay.version,
-            cut(&relay.config_digest, 13),
-            age(relay.up_seconds),
-            age(relay.beat_seconds),
-            relay.leased
-        );
-    }
-    if status.relays.is_empty() {
-        say!("none is running");
-    }
-    if status.configs_differ {
-        say!("relays run different configurations");
-    }
-    say!("\n{:<30} {:>7}  STATE", "ENDPOINT", "LEASED");
-    for endpoint in &status.endpoints {
-        let state = match (endpoint.paused_seconds, endpoint.closed_for) {
-            (Some(since), _) => format!(
-                "paused for {} by {}: {}",
-                age(since),
-                endpoint.paused_by.as_deref().unwrap_or("?"),
-                endpoint
-                    .pause_reason
-                    .as_deref()
-                    .unwrap_or("no reason given")
-            ),
-            (None, Some(left)) => format!("asked to be left alone for {}", age(left)),
-            (None, None) => match (endpoint.breaker.as_str(), endpoint.open_for) {
-                ("open", left) => format!("breaker open for {}", age(left.unwrap_or(0.0))),
-                ("half_open", _) => "breaker half open: being probed".into(),
-                _ => "good".into(),
-            },
-        };
-        say!(
-            "{:<30} {:>7}  {state}",
-            cut(&endpoint.endpoint, 30),
-            endpoint.leased
-        );
-    }
-    say!(
-        "\n{:<48} {:>8} {:>10} {:>10}",
-        "TOPIC",
-        "PENDING",
-        "OLDEST",
-        "NEXT DUE"
-    );
-    for lane in &status.lanes {
-        let topic = if lane.endpoint.is_empty() {
-            lane.topic.clone()
-        } else {
-            format!("{} → {}", lane.topic, lane.endpoint)
-        };
-        let pending = if lane.pending > i64::from(COUNTED) {
-            format!("{COUNTED}+")
-        } else {
-            lane.pending.to_string()
-        };
-        say!(
-            "{:<48} {pending:>8} {:>10} {:>10}{}",
-            cut(&topic, 48),
-            lane.oldest_seconds.map_or("-".into(), age),
-            lane.due_in.map_or("-".into(), |due| if due <= 0.0 {
-                "now".into()
-            } else {
-                age(due)
-            }),
-            match (lane.unrouted, lane.endpoint.is_empty()) {
-                (false, _) => "",
-                (true, true) => "  no route",
-                (true, false) => "  no such endpoint, or no route",
-            }
-        );
-    }
-    if status.lanes.is_empty() {
-        say!("nothing is pending");
-    }
-    if !status.dead_letters.is_empty() {
-        say!(
-            "\n{:<30} {:<12} {:>8} {:>10}",
-            "DEAD LETTERS",
-            "REASON",
-            "COUNT",
-            "NEWEST"
-        );
-        for dead in &status.dead_letters {
-            say!(
-                "{:<30} {:<12} {:>8} {:>10}",
-                match dead.endpoint.as_str() {
-                    "" => "(no route)".into(),
-                    endpoint => cut(endpoint, 30),
-                },
-                dead.reason,
-                dead.count,
-                age(dead.newest_seconds)
-            );
-        }
-    }
 }

@@ -1,9 +1,27 @@
 //! What somebody at a terminal has of the command line, and what a program has of it that reads through a pipe.
-use std::{fs, process::Output};
+use std::{
+    fs,
+    process::{Output, Stdio},
+};
 
-use tokio::process::Command;
+use outbox_relay::lab::receiver::Reply;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tokio::{
+    io::{AsyncBufReadExt, BufReader, Lines},
+    process::{Child, ChildStdout, Command},
+    time::timeout,
+};
 
-use crate::support::binary::{Directory, outbox_relay};
+use crate::support::{
+    binary::{Directory, outbox_relay},
+    database, eventually, pooled,
+    proxy::Proxy,
+    rows::{SOON, count, insert},
+    scene::Scene,
+};
+
+const BINARY: &str = env!("CARGO_BIN_EXE_outbox-relay");
 
 /// It asks for no database.
 const NOWHERE: &str = "postgres://127.0.0.1:1/app";
@@ -97,4 +115,258 @@ async fn the_manual_page_has_every_subcommand_and_each_has_one_of_its_own() {
     let file = directory.write("taken", "");
     let output = outbox_relay(NOWHERE, &["man", file.to_str().unwrap()]).await;
     assert_eq!(output.status.code(), Some(1));
+}
+
+// === a terminal and a pipe ===
+
+/// Runs a command at a terminal of 80 columns; once this was shown so often, Ctrl-C is pressed. All that was shown.
+async fn at_terminal(
+    database: &str,
+    variables: &[(&str, &str)],
+    until: (&str, u32),
+    arguments: &[&str],
+) -> String {
+    let play = "import fcntl, os, pty, signal, struct, sys, termios
+signal.alarm(60)
+pid, terminal = pty.fork()
+if pid == 0:
+    fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack('HHHH', 24, 80, 0, 0))
+    os.execv(sys.argv[3], sys.argv[3:])
+shown, pressed = b'', False
+while True:
+    try:
+        piece = os.read(terminal, 65536)
+    except OSError:
+        break
+    if not piece:
+        break
+    shown += piece
+    if not pressed and shown.count(sys.argv[1].encode()) >= int(sys.argv[2]):
+        pressed = True
+        os.write(terminal, b'\\x03')
+sys.stdout.buffer.write(shown)
+sys.stdout.flush()
+os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) & 255)";
+    let output = Command::new("python3")
+        .args(["-c", play, until.0, &until.1.to_string(), BINARY])
+        .args(arguments)
+        .env_remove("NO_COLOR")
+        .env("TERM", "xterm")
+        .envs(variables.iter().copied())
+        .env("DATABASE_URL", pooled(database))
+        .kill_on_drop(true)
+        .output();
+    let output = output.await.unwrap();
+    let shown = String::from_utf8_lossy(&output.stdout).replace("\r\n", "\n");
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    shown
+}
+
+/// A command that goes on, and what it answers through a pipe.
+struct Piped {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Piped {
+    fn start(database: &str, arguments: &[&str]) -> Piped {
+        let mut child = Command::new(BINARY)
+            .args(arguments)
+            .env("DATABASE_URL", pooled(database))
+            .env("TERM", "xterm")
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Piped { child, lines }
+    }
+
+    async fn line(&mut self) -> String {
+        let line = timeout(SOON, self.lines.next_line()).await;
+        let line = line.expect("a line comes").unwrap().expect("it goes on");
+        assert!(!line.contains('\x1b'), "{line:?}");
+        line
+    }
+
+    async fn line_with(&mut self, part: &str) -> String {
+        loop {
+            let line = self.line().await;
+            if line.contains(part) {
+                return line;
+            }
+        }
+    }
+
+    async fn json(&mut self) -> Value {
+        serde_json::from_str(&self.line().await).unwrap()
+    }
+
+    /// Ends it as `kill` does.
+    async fn end(mut self) {
+        let pid = i32::try_from(self.child.id().unwrap()).unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
+        let status = timeout(SOON, self.child.wait()).await.unwrap().unwrap();
+        assert_eq!(status.code(), Some(0));
+    }
+}
+
+/// One message is delivered at the second attempt, one is dead.
+async fn scene() -> Scene {
+    let scene = Scene::new(|request| match (&request.body[..], request.number) {
+        (b"\"dead\"", _) => {
+            Reply::status(422).body("no such warehouse: Utrecht, nor is there one near it")
+        }
+        (_, 1) => Reply::status(503),
+        _ => Reply::status(200),
+    })
+    .await;
+    scene.deliver("payload, key", "'1', 'k'").await;
+    scene.deliver("payload", "'\"dead\"'").await;
+    scene
+}
+
+const CLEAR: &str = "\x1b[H\x1b[2J";
+
+#[tokio::test]
+async fn a_watched_status_is_drawn_anew_and_ends_by_ctrl_c() {
+    let database = database().await;
+    let watch = ["status", "--watch", "0.1"];
+    let shown = at_terminal(&database.url, &[], (CLEAR, 3), &watch).await;
+    let rounds: Vec<&str> = shown.split(CLEAR).collect();
+    assert!(rounds.len() >= 4, "{shown:?}");
+    for round in &rounds[1..3] {
+        assert!(round.lines().next().unwrap().ends_with(" UTC"), "{round:?}");
+        assert!(
+            round.contains("schema version") && round.contains("nothing is pending"),
+            "{round:?}"
+        );
+    }
+    for wrong in ["0", "-1", "x", "1e9"] {
+        let arguments = [&format!("--watch={wrong}")[..], "--json"];
+        let output = outbox_relay(NOWHERE, &[&["status"], &arguments[..]].concat()).await;
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+    }
+    let output = outbox_relay(NOWHERE, &["status", "--watch"]).await;
+    assert_eq!(
+        output.status.code(),
+        Some(3),
+        "what never answered is no outage"
+    );
+}
+
+#[tokio::test]
+async fn a_watched_status_goes_on_after_an_outage() {
+    let database = database().await;
+    let url: reqwest::Url = database.url.parse().unwrap();
+    let proxy = Proxy::start(url.port().unwrap()).await;
+    let by_proxy = proxy.url(&database.url);
+    let mut text = Piped::start(&by_proxy, &["status", "--watch", "0.1"]);
+    let mut json = Piped::start(&by_proxy, &["status", "--watch", "0.1", "--json"]);
+    assert!(text.line().await.ends_with(" UTC"));
+    text.line_with("schema version").await;
+    assert_eq!(
+        text.line_with(" UTC").await.len(),
+        "11-30 03:05:58 UTC".len()
+    );
+    assert!(json.json().await["schema_version"].is_number());
+    proxy.close(true);
+    text.line_with("database").await;
+    while json.json().await["error"].is_null() {}
+    proxy.close(false);
+    text.line_with("schema version").await;
+    while json.json().await["schema_version"].is_null() {}
+    text.end().await;
+    json.end().await;
+}
+
+#[tokio::test]
+async fn the_history_is_followed_also_where_it_is_written_late() {
+    let scene = scene().await;
+    let url = &scene.database.url;
+    let mut all = Piped::start(url, &["tail", "--json", "-n", "2"]);
+    let mut failures = Piped::start(url, &["tail", "--failures", "--key", "k", "-n", "1"]);
+    let (second, third) = (all.json().await, all.json().await);
+    assert_eq!(
+        (&second["settlement"], &second["attempt"]),
+        (&"delivered".into(), &2.into())
+    );
+    assert_eq!(third["settlement"], "dead");
+    assert!(failures.line().await.starts_with("AT (UTC)"));
+    assert!(failures.line().await.contains("→ retry"));
+    // An attempt that began long before those was settled just now.
+    let late = "create table public.late as select * from outbox.attempts where attempt = 2;
+        update public.late set attempt = 7, settlement = 'retry', started_at = now() - interval '50 s';
+        insert into outbox.attempts select * from public.late";
+    scene.client.batch_execute(late).await.unwrap();
+    assert_eq!(all.json().await["attempt"], 7);
+    assert!(failures.line().await.contains("  7 success"));
+    // Nothing is shown twice, and what is new comes next.
+    let id = scene.deliver("payload, key", "'2', 'k'").await;
+    assert_eq!(all.json().await["id"], id.to_string());
+    // What began before the window is not looked for.
+    let early = "update public.late set attempt = 8, started_at = now() - interval '3 min';
+        insert into outbox.attempts select * from public.late";
+    scene.client.batch_execute(early).await.unwrap();
+    let id = scene.deliver("payload, key", "'3', 'k'").await;
+    assert_eq!(all.json().await["id"], id.to_string());
+    all.end().await;
+    failures.end().await;
+    let shown = at_terminal(url, &[], ("order", 0), &["tail", "-n", "0"]).await;
+    assert!(
+        shown.starts_with("AT (UTC)") || shown.starts_with("^C"),
+        "{shown:?}"
+    );
+}
+
+#[tokio::test]
+async fn nothing_is_wider_than_a_terminal_and_colours_are_for_terminals() {
+    let scene = scene().await;
+    let _relay = scene.start();
+    let url = &scene.database.url;
+    eventually("a relay is there", SOON, async || {
+        count(&scene.client, "relays").await == 1
+    })
+    .await;
+    let why =
+        "the warehouse moves house, and nobody there knows which order is for whom until it has";
+    says(url, &["pause", "shop", "--why", why]).await;
+    insert(
+        &scene.client,
+        "a.topic.whose.name.is.much.longer.than.any.column.for.it",
+        2,
+    )
+    .await;
+    let (red, green, yellow) = ("\x1b[31m", "\x1b[32m", "\x1b[33m");
+    let never = ("never", 1);
+    let all: [(&[&str], (&str, u32), &[&str]); 5] = [
+        (&["status"], never, &[yellow]),
+        (&["list", "dead"], never, &[red]),
+        (&["list"], never, &[]),
+        (&["history"], never, &[red, green, yellow]),
+        (&["tail"], ("rejected", 1), &[red, green, yellow]),
+    ];
+    for (arguments, until, colours) in all {
+        let shown = at_terminal(url, &[], until, arguments).await;
+        for colour in colours {
+            assert!(shown.contains(colour), "{colour:?} is not in {shown:?}");
+        }
+        let plain = [red, green, yellow, "\x1b[0m"]
+            .iter()
+            .fold(shown, |text, code| text.replace(code, ""));
+        assert!(!plain.contains('\x1b'), "{plain:?}");
+        for line in plain.lines() {
+            assert!(
+                line.chars().count() <= 80,
+                "{arguments:?}: {line:?}\n{plain}"
+            );
+        }
+        for variable in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+            let shown = at_terminal(url, &[variable], until, arguments).await;
+            assert!(!shown.contains('\x1b'), "{variable:?}: {shown:?}");
+        }
+        if arguments != ["tail"] {
+            assert!(!says(url, arguments).await.contains('\x1b'));
+        }
+    }
 }
