@@ -337,21 +337,24 @@ async fn nothing_is_wider_than_a_terminal_and_colours_are_for_terminals() {
         2,
     )
     .await;
-    let (red, green, yellow) = ("\x1b[31m", "\x1b[32m", "\x1b[33m");
+    const RED: &str = "\x1b[31m";
+    const GREEN: &str = "\x1b[32m";
+    const YELLOW: &str = "\x1b[33m";
     let never = ("never", 1);
-    let all: [(&[&str], (&str, u32), &[&str]); 5] = [
-        (&["status"], never, &[yellow]),
-        (&["list", "dead"], never, &[red]),
+    type Words = &'static [&'static str];
+    let all: [(Words, (&str, u32), Words); 5] = [
+        (&["status"], never, &[YELLOW]),
+        (&["list", "dead"], never, &[RED]),
         (&["list"], never, &[]),
-        (&["history"], never, &[red, green, yellow]),
-        (&["tail"], ("rejected", 1), &[red, green, yellow]),
+        (&["history"], never, &[RED, GREEN, YELLOW]),
+        (&["tail"], ("rejected", 1), &[RED, GREEN, YELLOW]),
     ];
     for (arguments, until, colours) in all {
         let shown = at_terminal(url, &[], until, arguments).await;
         for colour in colours {
             assert!(shown.contains(colour), "{colour:?} is not in {shown:?}");
         }
-        let plain = [red, green, yellow, "\x1b[0m"]
+        let plain = [RED, GREEN, YELLOW, "\x1b[0m"]
             .iter()
             .fold(shown, |text, code| text.replace(code, ""));
         assert!(!plain.contains('\x1b'), "{plain:?}");
