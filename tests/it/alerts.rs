@@ -293,3 +293,56 @@ async fn the_relays_role_is_enough_and_what_nobody_sends_goes() {
     );
     assert_eq!(left, (5, 0, 5));
 }
+
+#[tokio::test]
+async fn a_webhook_that_comes_later_hears_of_what_is_wrong_already() {
+    let database = database().await;
+    let (client, store) = (database.connect().await, database.store());
+    break_everything(&client).await;
+    let mut watch = Watch {
+        webhook: false,
+        every: Duration::from_secs(3600),
+        ..eager()
+    };
+    let look = async |watch: &Watch| {
+        run(&client, "update outbox.watching set watched_at = null").await;
+        look(&store, watch).await.len()
+    };
+    assert_eq!(look(&watch).await, 5);
+    assert_eq!(count(&client, "notices").await, 0);
+    watch.webhook = true;
+    assert_eq!(look(&watch).await, 5);
+    assert_eq!(count(&client, "notices").await, 5);
+    assert_eq!(look(&watch).await, 0, "once");
+}
+
+#[tokio::test]
+async fn what_has_been_due_for_ever_is_due_since_it_came() {
+    let database = database().await;
+    let (client, store) = (database.connect().await, database.store());
+    run(
+        &client,
+        "insert into outbox.lanes (topic, leads_to) values ('t', '{e}');
+         insert into outbox.messages (topic, due_at, created_at) values ('t', '-infinity', now() - interval '1 day'), ('u', 'infinity', now())",
+    )
+    .await;
+    let due = ("firing".into(), "oldest_due".into(), "e".into());
+    assert!(look(&store, &eager()).await.contains(&due));
+    let status = serde_json::to_value(store.status().await.unwrap()).unwrap();
+    let [lane, never] = &status["lanes"].as_array().unwrap()[..] else {
+        panic!("two lanes: {status}");
+    };
+    let due_in = lane["due_in"].as_f64().unwrap();
+    assert!((-86_500.0..=-86_400.0).contains(&due_in), "{due_in}");
+    assert_eq!(never["due_in"], serde_json::Value::Null);
+}
+
+#[tokio::test]
+async fn what_is_put_off_hides_no_failures() {
+    let database = database().await;
+    let (client, store) = (database.connect().await, database.store());
+    attempts(&client, "quiet", "retry", 90).await;
+    attempts(&client, "noisy", "put_off", 10_001).await;
+    let failing = ("firing".into(), "failures".into(), "quiet".into());
+    assert!(look(&store, &eager()).await.contains(&failing));
+}

@@ -10,8 +10,8 @@ use sha2::{Digest, Sha256};
 
 use crate::support::{
     binary::outbox_relay,
-    relay::{endpoint, relay, until_empty},
-    rows::insert_one,
+    relay::{endpoint, relay, start},
+    rows::{SOON, all_settled, insert_one},
     scene::Scene,
 };
 
@@ -37,7 +37,9 @@ async fn kept(scene: &Scene, change: impl FnOnce(&mut Endpoint)) -> Vec<[Value; 
     insert_one(&scene.client, "payload, headers", &values).await;
     let mut endpoint = endpoint("shop", &scene.receiver.url("/hook?secret=1"));
     change(&mut endpoint);
-    until_empty(relay(&scene.database.url, endpoint)).await;
+    let running = start(relay(&scene.database.url, endpoint));
+    all_settled(&scene.client, SOON).await;
+    running.stop().await;
     let query = "select coalesce(request, 'null'), coalesce(response_headers, 'null')
                    from outbox.attempts order by started_at";
     let rows = scene.client.query(query, &[]).await.unwrap();

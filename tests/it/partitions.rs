@@ -184,3 +184,24 @@ async fn successes_can_go_before_all_else() {
     assert_eq!(today, [10]);
     assert_eq!(maintained(&outbox, 7, DAY, DAY).await, (0, 2));
 }
+
+#[tokio::test]
+async fn a_day_that_takes_too_long_stays_whole_and_undoes_nothing() {
+    let outbox = Outbox::new().await;
+    outbox
+        .run(
+            "create table outbox.attempts_20200101 partition of outbox.attempts for values from ('2020-01-01') to ('2020-01-02');
+             insert into outbox.attempts (started_at, duration, id, seq, generation, attempt, topic, endpoint, outcome, settlement, relay)
+             select '2020-01-01', '1 s', gen_random_uuid(), n, 0, 1, 't', 'e', 'timeout', 'retry', 'r' from generate_series(1, 300000) n",
+        )
+        .await;
+    let slow = outbox.database.connect().await;
+    let thin =
+        "set statement_timeout = '100ms'; select thinned from outbox.thin_partitions('1 day')";
+    slow.batch_execute(thin).await.unwrap();
+    let comment = "select obj_description('outbox.attempts_20200101'::regclass)";
+    let comment: Vec<Option<String>> = outbox.all(comment, &[]).await;
+    assert_eq!(comment, [Some("Whole: to thin it took too long.".into())]);
+    assert_eq!(thinned(&outbox).await, Partitions::default());
+    assert_eq!(outbox.count("outbox.attempts").await, 300_000);
+}

@@ -303,7 +303,7 @@ async fn functions_with_their_owners_rights_say_where_their_names_are() {
         "select p.proname || ' ' || coalesce(array_to_string(p.proconfig, ' '), '') from pg_proc p
                      where p.pronamespace = 'outbox'::regnamespace and p.prosecdef order by 1";
     let definers: Vec<String> = outbox.all(settings, &[]).await;
-    assert_eq!(definers.len(), 1, "{definers:?}");
+    assert_eq!(definers.len(), 2, "{definers:?}");
     for definer in definers {
         let pinned = definer.contains("search_path=pg_catalog, pg_temp ");
         assert!(pinned, "{definer}");

@@ -16,8 +16,8 @@ const FILL: &str = "
         endpoint, reason)
     select gen_random_uuid(), '', now() - interval '1 s' * n, now(), n, 3, 0, 0, 0, 8, 't', 'e' || n % 10, 'rejected'
       from generate_series(1, 80000) n;
-    insert into outbox.messages (topic, payload, due_at)
-    select 't' || n % 10, to_json(n), case when n % 2 = 0 then now() - interval '1 hour' end from generate_series(1, 100000) n;
+    insert into outbox.messages (topic, payload, created_at, due_at)
+    select 't' || n % 10, to_json(n), now() - interval '1 hour', case when n % 2 = 0 then now() - interval '1 hour' end from generate_series(1, 100000) n;
     insert into outbox.lanes (topic, leads_to) select 't' || n, array['e' || n] from generate_series(0, 9) n;
     insert into outbox.endpoints (endpoint) select 'e' || n from generate_series(0, 9) n;";
 
