@@ -9,6 +9,7 @@
 mod alerts;
 mod api;
 mod batches;
+mod chart;
 mod claim;
 mod cli;
 mod contract;

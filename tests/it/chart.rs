@@ -1,0 +1,82 @@
+//! The charts: what they render is right, wrong values are refused, and the container that they make does its work.
+use std::{env, fs, process::Stdio, time::Duration};
+
+use outbox_relay::lab::receiver::{Receiver, Reply};
+use serde_json::Value;
+use tokio::{process::Command, time::timeout};
+
+use crate::support::{
+    binary::Directory,
+    database,
+    rows::{count, insert},
+};
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "it is not configuration of the relay, but tells the tests where it is"
+)]
+fn told(name: &str) -> String {
+    let value = env::var(name);
+    value.unwrap_or_else(|_| {
+        panic!("{name} is not set: run the tests with scripts/test, which sets it")
+    })
+}
+
+#[tokio::test]
+async fn they_render_what_kubernetes_takes_and_the_container_delivers() {
+    let directory = Directory::new();
+    let here = directory.write("here", "");
+    let here = here.parent().unwrap();
+    let root = env!("CARGO_MANIFEST_DIR");
+    let checked = Command::new(told("OUTBOX_TEST_PYTHON"))
+        .arg(format!("{root}/tests/it/chart.py"))
+        .arg(told("OUTBOX_TEST_HELM"))
+        .arg(format!("{root}/helm"))
+        .arg(here)
+        .kill_on_drop(true)
+        .output()
+        .await
+        .unwrap();
+    let said = String::from_utf8_lossy(&checked.stdout);
+    let wrong = String::from_utf8_lossy(&checked.stderr);
+    assert!(checked.status.success(), "{said}{wrong}");
+    assert!(said.contains(" renderings"), "{said}");
+
+    // The container's own command, with its own variables, where its files are mounted.
+    let database = database().await;
+    let client = database.connect().await;
+    let receiver = Receiver::start(|_| Reply::status(200)).unwrap();
+    insert(&client, "order.created", 3).await;
+    let url = directory.write("url", &database.url);
+    let container = fs::read_to_string(here.join("container.json")).unwrap();
+    let container: Value = serde_json::from_str(&container).unwrap();
+    let mounted = |text: &str| {
+        let text = text.replace("/etc/outbox-relay", &here.display().to_string());
+        text.replace(
+            "/run/secrets/outbox-relay/database/url",
+            &url.display().to_string(),
+        )
+    };
+    let mut relay = Command::new(env!("CARGO_BIN_EXE_outbox-relay"));
+    for argument in container["args"].as_array().unwrap() {
+        relay.arg(mounted(argument.as_str().unwrap()));
+    }
+    for variable in container["env"].as_array().unwrap() {
+        let value = variable["value"].as_str().unwrap_or("pod-1");
+        let value = mounted(&value.replace("[::]:9090", "127.0.0.1:0"));
+        relay.env(variable["name"].as_str().unwrap(), value);
+    }
+    let output = relay
+        .arg("--until-empty")
+        .env("OUTBOX__ENDPOINTS__BILLING__URL", receiver.url("/hook"))
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output();
+    let output = timeout(Duration::from_secs(60), output).await;
+    let output = output.expect("it ends by itself").unwrap();
+    let log = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{log}");
+    assert_eq!(receiver.count(), 3, "{log}");
+    assert_eq!(count(&client, "messages").await, 0);
+    assert!(log.contains("listening for HTTP"), "{log}");
+}
