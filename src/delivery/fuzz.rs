@@ -39,12 +39,12 @@ pub fn answered(
     for (name, value) in headers {
         response = response.header(*name, *value);
     }
-    let response: Response = response.body(Body::default()).ok()?.into();
+    let mut response: Response = response.body(Body::default()).ok()?.into();
     let mut answer = Answer {
         results: !deliveries.is_empty(),
         ..Answer::default()
     };
-    answer.head(&response);
+    answer.head(&mut response);
     let enough = if answer.has_results() { RESULTS } else { DRAIN };
     let mut read = 0;
     for chunk in chunks {
