@@ -442,6 +442,8 @@ async fn settle(session: &Session, relay: Uuid, lease: i64, ids: &[Uuid]) {
                 &vec![0.1_f64; count],
                 &true,
                 &"all",
+                &text("{}"),
+                &text("{}"),
             ],
         )
         .await;
