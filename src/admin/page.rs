@@ -3,6 +3,8 @@
 //! They hold no data and need no token: the page asks `/v1` with the one that its user types in. What stands in the database is never
 //! markup to it, and the policy below is the second wall: no script but these, no other host, no frame around it.
 
+use std::{collections::HashMap, sync::LazyLock};
+
 use axum::{
     Router,
     extract::Path,
@@ -55,6 +57,16 @@ const FILES: &[File] = files![
     STYLE "vendor/uplot/uPlot.min.css",
 ];
 
+/// What a browser knows each file by, so that it is sent once.
+static TAGS: LazyLock<HashMap<&str, HeaderValue>> = LazyLock::new(|| {
+    let tag = |(name, _, content): &File| {
+        let digest = Sha256::digest(content);
+        let digest: String = digest[..12].iter().map(|b| format!("{b:02x}")).collect();
+        Some((*name, HeaderValue::try_from(format!("\"{digest}\"")).ok()?))
+    };
+    FILES.iter().chain([&INDEX]).filter_map(tag).collect()
+});
+
 pub(super) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new()
         .route("/", get(async |headers: HeaderMap| send(&INDEX, &headers)))
@@ -68,21 +80,19 @@ async fn file(Path(name): Path<String>, headers: HeaderMap) -> Response {
     }
 }
 
-fn send((_, kind, content): &File, headers: &HeaderMap) -> Response {
-    let digest: [u8; 32] = Sha256::digest(content).into();
-    let digest: String = digest[..12].iter().map(|b| format!("{b:02x}")).collect();
-    let tag = format!("\"{digest}\"");
+fn send((name, kind, content): &File, headers: &HeaderMap) -> Response {
+    let tag = TAGS.get(name);
     let known = headers.get(header::IF_NONE_MATCH);
     let known = known.and_then(|known| known.to_str().ok());
-    let known = known.is_some_and(|known| known.contains(&tag));
-    let mut response = if known {
+    let tags = tag.and_then(|tag| tag.to_str().ok()).zip(known);
+    let mut response = if tags.is_some_and(|(tag, known)| known.contains(tag)) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
         ([(header::CONTENT_TYPE, *kind)], *content).into_response()
     };
     let fields = response.headers_mut();
-    if let Ok(tag) = HeaderValue::from_str(&tag) {
-        fields.insert(header::ETAG, tag);
+    if let Some(tag) = tag {
+        fields.insert(header::ETAG, tag.clone());
     }
     // Asked for again each time: a new version of the relay has new files.
     for (name, value) in [

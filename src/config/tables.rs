@@ -1,6 +1,7 @@
 //! The tables of the file, one function each: every key, its default and its range stand here and nowhere else.
 
 mod alerts;
+mod apart;
 mod auth;
 mod batch;
 mod database;

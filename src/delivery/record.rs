@@ -1,11 +1,11 @@
 //! What the history keeps of a request and its answer, beside the outcome: pure, but for the digest of a large body.
 //!
 //! A failure is looked into later, by somebody who did not see it: where did it go, what did it say of itself, were these the
-//! bytes that are still in the table, what did the other side answer. A success is not, mostly, and pays nothing for it.
+//! bytes that are still in the table, what did the other side answer. A success is not, mostly, and pays for a copy of its URL and headers only.
 //! Nothing that authorises anybody is kept: values that the relay knows for secret, those of headers whose names say so, and whatever
 //! comes back of them.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use reqwest::{
@@ -101,12 +101,6 @@ impl Details {
             Details::Failures => "failures",
             Details::None => "none",
         }
-    }
-}
-
-impl fmt::Display for Details {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

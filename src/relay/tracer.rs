@@ -75,9 +75,9 @@ impl Tracer {
                 .filter_map(|one| Context::of_row(&one.headers))
         };
         // Several messages are of several traces: their request begins one of its own, with links to theirs.
-        let (parent, links) = match deliveries {
+        let (parent, mut links) = match deliveries {
             [only] => (Context::of_row(&only.headers), Vec::new()),
-            _ => (None, contexts().take(LINKS).collect()),
+            _ => (None, contexts().collect()),
         };
         let context = match (parent, &self.0.export) {
             (Some(parent), Some(_)) => parent.child(&mut *self.dice()),
@@ -97,6 +97,9 @@ impl Tracer {
             context,
             with_state: parent.is_some(),
         };
+        // It may lie in the queue for long.
+        links.truncate(LINKS);
+        links.shrink_to_fit();
         let started = Started {
             context,
             parent,

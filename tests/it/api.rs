@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::support::{
     Database,
-    asked::Asked,
+    asked::{Asked, OPERATOR, READER},
     binary::Directory,
     client, database, eventually,
     rows::{SOON, count, insert, one},
@@ -22,9 +22,6 @@ use crate::support::{
 mod document;
 mod glance;
 mod problems;
-
-const OPERATOR: &str = "0123456789abcdef-operator";
-const READER: &str = "0123456789abcdef-reader";
 
 /// A relay with an API, its database, and a receiver that refuses the first so many.
 struct Stage {

@@ -15,14 +15,11 @@ use uuid::Uuid;
 
 use crate::support::{
     Database,
-    asked::Asked,
+    asked::{Asked, OPERATOR, READER},
     binary::Directory,
     client, database, eventually,
     rows::{SOON, count, insert, one},
 };
-
-const OPERATOR: &str = "0123456789abcdef-operator";
-const READER: &str = "0123456789abcdef-reader";
 
 /// Messages that are refused, so that they are dead.
 const REFUSED: i32 = 25;

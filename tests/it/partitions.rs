@@ -197,7 +197,7 @@ async fn a_day_that_takes_too_long_stays_whole_and_undoes_nothing() {
         .await;
     let slow = outbox.database.connect().await;
     let thin =
-        "set statement_timeout = '100ms'; select thinned from outbox.thin_partitions('1 day')";
+        "set statement_timeout = '400ms'; select thinned from outbox.thin_partitions('1 day')";
     slow.batch_execute(thin).await.unwrap();
     let comment = "select obj_description('outbox.attempts_20200101'::regclass)";
     let comment: Vec<Option<String>> = outbox.all(comment, &[]).await;

@@ -1,13 +1,12 @@
 //! `[alerts]`: what is looked for, and who is told.
 
-use std::{fs, time::Duration};
+use std::fs;
 
 use reqwest::Url;
 
-use super::{DAY, HOUR, MILLISECOND, MINUTE, SECOND, auth, format, guard, proxy, sending, tls};
+use super::{DAY, HOUR, MINUTE, SECOND, apart, sending};
 use crate::{
     config::{reader::Section, units},
-    delivery::{self, format::Shape},
     maintenance::alerts::{Config, Format, Webhook},
     route::Routes,
     store::{History, Watch},
@@ -78,46 +77,19 @@ pub(crate) fn alerts(section: &Section<'_>, record: History, routes: &Routes) ->
     Some(Config { watch, webhook })
 }
 
-/// An endpoint of its own. It inherits nothing: what `[defaults]` says, credentials among it, is meant for others.
 fn webhook(section: &Section<'_>) -> Option<Webhook> {
     let url = url(section);
     let formats = [("json", Format::Json), ("slack", Format::Slack)];
     let format = section.choice("format", "json", &formats);
-    let (headers, header_files) = format::headers(section, &Shape::Raw);
-    let timeout = section.duration("timeout", 10 * SECOND, MILLISECOND..=MINUTE);
-    let guard = guard::guard(section);
-    let whole = section.given();
-    let (tls, proxy) = (
-        tls::tls(section, whole),
-        proxy::proxy(section, guard.is_on()),
-    );
-    let (auth, sign) = (auth::auth(section, whole), sending::sign(section));
-    if whole && url.is_none() && !section.has("url") && !section.has("url_file") {
+    let sign = sending::sign(section);
+    if section.given() && url.is_none() && !section.has("url") && !section.has("url_file") {
         section.problem(
             "url",
             "is missing: url or url_file says where notices go".into(),
         );
     }
-    let url = url?;
-    let endpoint = delivery::Endpoint {
-        timeout,
-        connect_timeout: timeout.min(Duration::from_secs(3)),
-        format: delivery::format::Config {
-            headers,
-            header_files,
-            ..delivery::format::Config::default()
-        },
-        tls,
-        proxy,
-        guard,
-        auth,
-        sign,
-        trace: false,
-        ..delivery::Endpoint::new(NAME, url)
-    };
-    tls::check(section, &endpoint);
-    guard::check(section, &endpoint);
-    proxy::check(section, &endpoint);
+    let mut endpoint = apart::endpoint(section, NAME, url)?;
+    endpoint.sign = sign;
     Some(Webhook { endpoint, format })
 }
 

@@ -9,6 +9,10 @@ use super::{
     rows::SOON,
 };
 
+/// Tokens of somebody who may do everything, and of somebody who may read.
+pub(crate) const OPERATOR: &str = "0123456789abcdef-operator";
+pub(crate) const READER: &str = "0123456789abcdef-reader";
+
 /// A relay with a door at a free port.
 pub(crate) struct Asked {
     pub(crate) process: Process,
