@@ -8,12 +8,17 @@ BEGIN
         GRANT INSERT (id, topic, key, type, payload, body, content_type, headers, due_at, expires_at, created_at)
            ON outbox.messages TO outbox_writer;
         GRANT SELECT (id, seq) ON outbox.messages TO outbox_writer;
+        GRANT INSERT (id, name, key, input, steps, headers, deadline_at, created_at) ON outbox.sagas TO outbox_writer;
+        -- For RETURNING, and for ON CONFLICT (name, key).
+        GRANT SELECT (id, name, key) ON outbox.sagas TO outbox_writer;
+        GRANT EXECUTE ON FUNCTION outbox.check_plan TO outbox_writer;
     END IF;
     IF EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'outbox_relay') THEN
         GRANT USAGE ON SCHEMA outbox TO outbox_relay;
         GRANT SELECT, INSERT, UPDATE, DELETE
            ON outbox.messages, outbox.lanes, outbox.endpoints, outbox.relays, outbox.leases, outbox.held_keys, outbox.epoch,
-              outbox.attempts, outbox.delivered, outbox.dead_letters, outbox.jobs, outbox.alerts, outbox.notices, outbox.watching
+              outbox.attempts, outbox.delivered, outbox.dead_letters, outbox.jobs, outbox.alerts, outbox.notices, outbox.watching,
+              outbox.sagas
            TO outbox_relay;
         GRANT SELECT ON outbox.meta, outbox.migrations, outbox.messages_seq_seq TO outbox_relay;
         -- A replay gives a new place to what it brings back.
@@ -26,7 +31,7 @@ BEGIN
         GRANT SELECT
            ON outbox.messages, outbox.lanes, outbox.endpoints, outbox.relays, outbox.leases, outbox.held_keys, outbox.epoch,
               outbox.attempts, outbox.delivered, outbox.dead_letters, outbox.jobs, outbox.alerts, outbox.notices, outbox.watching,
-              outbox.meta, outbox.migrations
+              outbox.sagas, outbox.meta, outbox.migrations
            TO outbox_reader;
         GRANT EXECUTE
            ON FUNCTION outbox.list, outbox.history, outbox.show, outbox.why, outbox.obstacles, outbox.matching, outbox.fits,

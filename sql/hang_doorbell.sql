@@ -1,4 +1,4 @@
--- Makes or removes the trigger that rings, as outbox.meta.doorbell says; where it says nothing, there is one unless the server allows
+-- Makes or removes the triggers that ring, as outbox.meta.doorbell says; where it says nothing, there are some unless the server allows
 -- prepared transactions, for PostgreSQL refuses to prepare one that has notified. Does nothing, and locks nothing, where all is
 -- as it should be.
 --
@@ -18,7 +18,12 @@ BEGIN
             WHEN (pg_catalog.current_setting('outbox.doorbell', true) IS DISTINCT FROM 'off'
                   AND NOT pg_catalog.pg_try_advisory_xact_lock_shared(1870034018, 1))
             EXECUTE FUNCTION outbox.ring();
+        CREATE TRIGGER sagas_ring AFTER INSERT ON outbox.sagas FOR EACH STATEMENT
+            WHEN (pg_catalog.current_setting('outbox.doorbell', true) IS DISTINCT FROM 'off'
+                  AND NOT pg_catalog.pg_try_advisory_xact_lock_shared(1870034018, 1))
+            EXECUTE FUNCTION outbox.ring();
     ELSIF v_hangs AND NOT v_wanted THEN
         DROP TRIGGER messages_ring ON outbox.messages;
+        DROP TRIGGER sagas_ring ON outbox.sagas;
     END IF;
 END $$;

@@ -121,6 +121,7 @@ pub async fn run(
 /// What the loop needs of a configuration.
 fn relay(config: &Config) -> Relay {
     Relay {
+        sagas: config.sagas.clone(),
         records: Records {
             payloads: !config.maintenance.keep.delivered.is_zero(),
             history: config.maintenance.record,

@@ -61,6 +61,8 @@ pub struct Config {
     pub endpoints: Vec<delivery::Endpoint>,
     /// `[[routes]]`, each to one of the endpoints; at least one.
     pub routes: Routes,
+    /// `[[sagas]]` and `[[retries]]`.
+    pub sagas: relay::Sagas,
     /// 16 hex digits that differ where two relays would not do the same: of all effective values but secrets and the
     /// relay's name. Another version of the relay, with other settings, may have another digest for the same file.
     pub digest: String,
@@ -139,6 +141,7 @@ pub fn parse(
     relay.max_due_age = max_due_age;
     let (endpoints, entries) = tables::endpoints(&root);
     let routes = tables::routes(&root, &entries);
+    let sagas = tables::sagas(&root, &endpoints);
     let alerts = tables::alerts(&root.section("alerts"), maintenance.record, &routes);
     let tracing = tables::tracing(&root.section("tracing"));
     let digest = reader.finish().map_err(problems)?;
@@ -151,6 +154,7 @@ pub fn parse(
         admin,
         endpoints,
         routes,
+        sagas,
         digest,
     })
 }

@@ -64,6 +64,7 @@ pub use self::{
 };
 use crate::{
     message::{Class, Delivery, Outcome},
+    saga::Step,
     trace::Propagation,
 };
 
@@ -98,6 +99,16 @@ struct Inner {
 enum Messages<'m> {
     One(&'m Delivery),
     Several(&'m [&'m Delivery]),
+}
+
+impl<'m> Messages<'m> {
+    /// Which step of a saga it is.
+    fn step(self) -> Option<&'m Step> {
+        match self {
+            Messages::One(delivery) => delivery.step.as_deref(),
+            Messages::Several(_) => None,
+        }
+    }
 }
 
 /// Why there is no whole answer.
@@ -191,7 +202,10 @@ impl Client {
 
     /// The same as a part of a trace.
     pub async fn attempt_within(&self, delivery: &Delivery, trace: Propagation) -> Outcome {
-        let mut answer = Answer::default();
+        let mut answer = Answer {
+            output: delivery.step.is_some(),
+            ..Answer::default()
+        };
         let messages = Messages::One(delivery);
         let mut outcome = self.0.attempt(messages, trace, &mut answer).await;
         let redactor = answer.redactor();
@@ -242,9 +256,11 @@ impl Inner {
         answer: &mut Answer,
     ) -> Outcome {
         let started = Instant::now();
-        let whole = timeout(self.timeout, self.deliver(messages, trace, answer)).await;
+        let step = messages.step();
+        let patience = step.and_then(Step::timeout).unwrap_or(self.timeout);
+        let whole = timeout(patience, self.deliver(messages, trace, answer)).await;
         let (class, error) = match whole {
-            Ok(Ok(())) => answer.whole(),
+            Ok(Ok(())) => answer.whole(step),
             Ok(Err(Fault::Unsendable(reason))) => {
                 (Class::Unsendable, Some(classify::line(&reason)))
             }
@@ -256,7 +272,7 @@ impl Inner {
                 failure.class,
                 &self.tls.explain(failure.class, failure.text),
             ),
-            Err(_elapsed) => answer.late(self.timeout),
+            Err(_elapsed) => answer.late(patience),
         };
         Outcome {
             class,
@@ -266,6 +282,7 @@ impl Inner {
             retry_after: answer.retry_after,
             duration: started.elapsed(),
             exchange: None,
+            output: answer.output().filter(|_| class == Class::Success),
         }
     }
 
@@ -298,6 +315,7 @@ impl Inner {
         };
         *answer = Answer {
             results: answer.results,
+            output: answer.output,
             ..Answer::default()
         };
         self.exchange_again(&prepared, &other, answer)
@@ -353,6 +371,7 @@ impl Inner {
         // A body that says it is longer takes its connection with it in any case.
         let enough = match length {
             _ if answer.has_results() => RESULTS,
+            _ if answer.output => DRAIN,
             Some(length) if length > DRAIN as u64 => EXCERPT,
             Some(_) | None => DRAIN,
         };

@@ -2,6 +2,7 @@
 //!
 //! In reading order, from the words up. Imports point down only; a test checks it.
 //!
+//! - [`saga`]: what a participant of a saga is told, and what a plan may be
 //! - [`message`]: the words of the product
 //! - [`retry`]: what follows from an outcome
 //! - [`route`]: where a topic goes, in which order, and how it is tried again
@@ -22,6 +23,7 @@ pub mod limit;
 pub mod message;
 pub mod retry;
 pub mod route;
+pub mod saga;
 pub mod trace;
 
 pub mod delivery;

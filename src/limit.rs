@@ -150,6 +150,7 @@ mod tests {
         let duration = Duration::ZERO;
         Outcome {
             exchange: None,
+            output: None,
             class,
             status,
             error: None,

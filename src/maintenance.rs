@@ -108,6 +108,7 @@ fn post(id: Uuid, topic: &str, body: Bytes) -> Delivery {
         throttled: 0,
         generation: 0,
         sent_to: None,
+        step: None,
         created_at: String::new(),
         age: Duration::ZERO,
         expires_in: None,

@@ -9,6 +9,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use bytes::Bytes;
 use uuid::Uuid;
 
+use crate::saga::{self, Step};
+
 /// The rows of one topic bound for one endpoint: the unit that a claim locks.
 ///
 /// `endpoint` is the message's own column: empty until fan-out gives a row an endpoint of its own.
@@ -18,6 +20,13 @@ pub struct Lane {
     pub topic: String,
     /// The `endpoint` column of all its messages; empty for what the application inserted.
     pub endpoint: String,
+}
+
+impl Lane {
+    /// Whether its messages are steps of sagas: their endpoint is in the plan, whatever the routes are.
+    pub fn is_of_sagas(&self) -> bool {
+        self.topic.starts_with(saga::TOPIC)
+    }
 }
 
 impl fmt::Display for Lane {
@@ -75,6 +84,8 @@ pub struct Delivery {
     pub generation: i32,
     /// The endpoint that it was tried at while it was in its topic's own lane, under its id as the key; `None` if it was not.
     pub sent_to: Option<String>,
+    /// Which step of which saga it is; `None`: it is none.
+    pub step: Option<Arc<Step>>,
     /// When the row was inserted, RFC 3339 in UTC, by the database's clock.
     pub created_at: String,
     /// How old the row was when it was loaded.
@@ -210,6 +221,8 @@ pub struct Outcome {
     pub duration: Duration,
     /// What the history keeps of the request and its answer; `None` where there was none, or none is to be kept.
     pub exchange: Option<Arc<Exchange>>,
+    /// What a step of a saga answered that is done: the whole body, if it is JSON of at most 64 KiB.
+    pub output: Option<Arc<str>>,
 }
 
 /// A request and its answer as the history has them: nothing in them is secret.

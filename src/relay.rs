@@ -23,7 +23,11 @@ mod tracer;
 mod vitals;
 mod watch;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use rand::{
     SeedableRng,
@@ -44,7 +48,9 @@ pub use self::{
 use crate::{
     delivery::{ClientError, Endpoint},
     metrics::Metrics,
+    retry,
     route::Routes,
+    saga,
     store::{self, Records, Store},
 };
 
@@ -76,6 +82,15 @@ pub struct Config {
     pub max_lost: u32,
 }
 
+/// What it knows of work of several steps.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sagas {
+    /// Plans of sagas whose rows have none, no name twice.
+    pub plans: Vec<saga::Plan>,
+    /// Retry policies that steps name.
+    pub policies: BTreeMap<String, retry::Policy>,
+}
+
 /// All that one relay works with.
 pub struct Relay {
     /// The loop's own settings.
@@ -88,6 +103,8 @@ pub struct Relay {
     pub endpoints: Vec<Endpoint>,
     /// Which topic goes where.
     pub routes: Routes,
+    /// Work of several steps.
+    pub sagas: Sagas,
     /// What is written of what was done.
     pub records: Records,
     /// End, with success, as soon as nothing is due.

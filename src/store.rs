@@ -21,6 +21,7 @@ mod identity;
 mod migrate;
 mod overview;
 mod records;
+mod sagas;
 mod settle;
 mod shape;
 mod statements;
@@ -49,11 +50,12 @@ pub use self::{
     migrate::{Migrated, SCHEMA_VERSION, script},
     overview::{Alike, Failures, Overview, Partly, Piece},
     records::{History, Partitions, Records, Retention},
+    sagas::Tended,
     shape::Alterations,
     statements::STATEMENTS,
     status::{COUNTED, DeadStatus, EndpointStatus, LaneStatus, RelayStatus, Status, Waiting},
     types::{
-        BreakerState, Claim, ClaimState, Claimed, Floors, Found, Peer, Reaped, Registration,
+        BreakerState, Claim, ClaimState, Claimed, Floors, Found, Peer, Reaped, Registration, Seen,
         Settle, SettleReport, Shared, Way,
     },
     verbs::{Filter, Job, Mandate, Matching, Progress, Verb},
@@ -176,11 +178,15 @@ impl Store {
         self.call(sql::SET_DIGEST, &parameters).await.map(drop)
     }
 
-    /// Makes the rows that claims for these endpoints lock.
-    pub async fn add_endpoints(&self, names: &[&str]) -> Result<(), Error> {
-        self.call(sql::ADD_ENDPOINTS, &[(&names, Type::TEXT_ARRAY)])
-            .await
-            .map(drop)
+    /// Makes the rows that claims for these endpoints lock, and says how long a request to each may take.
+    pub async fn add_endpoints(&self, endpoints: &[(&str, Duration)]) -> Result<(), Error> {
+        let (names, timeouts): (Vec<&str>, Vec<f64>) = endpoints
+            .iter()
+            .map(|(name, timeout)| (*name, timeout.as_secs_f64()))
+            .unzip();
+        let parameters: [Parameter<'_>; 2] =
+            [(&names, Type::TEXT_ARRAY), (&timeouts, Type::FLOAT8_ARRAY)];
+        self.call(sql::ADD_ENDPOINTS, &parameters).await.map(drop)
     }
 
     /// Makes the rows that claims of these lanes lock, and says where they lead.
@@ -203,20 +209,25 @@ impl Store {
 
     /// Lists the lanes that hold rows.
     pub async fn discover(&self) -> Result<Vec<Found>, Error> {
-        self.look_around(false).await.map(|(found, _)| found)
+        self.look_around(false, &[]).await.map(|seen| seen.lanes)
     }
 
-    /// The same, and how the doorbell stands, if that is asked for.
-    pub async fn look_around(
-        &self,
-        doorbell: bool,
-    ) -> Result<(Vec<Found>, Option<Doorbell>), Error> {
-        let rows = self.call(sql::DISCOVER, &[(&doorbell, Type::BOOL)]).await?;
-        let (lanes, bells): (Vec<&Row>, Vec<&Row>) = rows
+    /// The same, and how the doorbell stands, if that is asked for; and when a saga can begin (those without a plan of their own
+    /// where one of these `plans` is theirs) or is to go back.
+    pub async fn look_around(&self, doorbell: bool, plans: &[&str]) -> Result<Seen, Error> {
+        let parameters: [Parameter<'_>; 2] = [(&doorbell, Type::BOOL), (&plans, Type::TEXT_ARRAY)];
+        let rows = self.call(sql::DISCOVER, &parameters).await?;
+        let (lanes, others): (Vec<&Row>, Vec<&Row>) = rows
             .iter()
             .partition(|row| row.get::<_, Option<&str>>("topic").is_some());
-        let lanes = lanes.into_iter().map(Found::from).collect();
-        Ok((lanes, bells.first().map(|row| Doorbell::from(*row))))
+        let (bells, sagas): (Vec<&Row>, Vec<&Row>) = others
+            .into_iter()
+            .partition(|row| row.get::<_, Option<bool>>("hangs").is_some());
+        Ok(Seen {
+            lanes: lanes.into_iter().map(Found::from).collect(),
+            bell: bells.first().map(|row| Doorbell::from(*row)),
+            sagas: sagas.first().map(|row| types::duration(row.get("due_in"))),
+        })
     }
 
     /// Takes due rows of one lane under a new lease, and reads what their attempts need, in one round trip. After an error the

@@ -25,11 +25,11 @@ BEGIN
     ), buried AS (
         INSERT INTO outbox.dead_letters AS d (id, lane_endpoint, died_at, created_at, expires_at, seq, attempts, lost,
             throttled, generation, size, status, topic, endpoint, reason, key, type, content_type, headers, payload,
-            body, last_error, sent_to)
+            body, last_error, sent_to, step)
         SELECT r.id, r.endpoint, p_now, r.created_at, r.expires_at, r.seq, r.attempts_now, r.lost_now,
                r.throttled, r.generation, r.size, p_status[r.n], r.topic, p_endpoint[r.n], p_reason[r.n], r.key, r.type,
                r.content_type, r.headers, r.payload, r.body, coalesce(p_error[r.n], r.last_error),
-               r.sent_to
+               r.sent_to, r.step
           FROM dead r
         -- The application may have used the id again, or a replayed message died again: the last death counts.
         ON CONFLICT (id, lane_endpoint) DO UPDATE
@@ -39,7 +39,7 @@ BEGIN
                status = excluded.status, topic = excluded.topic, endpoint = excluded.endpoint,
                reason = excluded.reason, key = excluded.key, type = excluded.type,
                content_type = excluded.content_type, headers = excluded.headers, payload = excluded.payload,
-               body = excluded.body, last_error = excluded.last_error, sent_to = excluded.sent_to
+               body = excluded.body, last_error = excluded.last_error, sent_to = excluded.sent_to, step = excluded.step
     ), held AS (
         INSERT INTO outbox.held_keys (topic, lane_endpoint, key, endpoint, id, seq)
         SELECT r.topic, r.endpoint, r.key, p_endpoint[r.n], r.id, r.seq

@@ -13,9 +13,10 @@ SELECT md5(string_agg(concat_ws(' ', p.proname, pg_get_function_identity_argumen
   JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
  WHERE n.nspname = 'outbox'
    AND p.proname = ANY (ARRAY[
-       'abort_job', 'arm', 'bury', 'cancel', 'check_filter', 'claim', 'conditions', 'deregister', 'discard', 'doorbell',
-       'ensure_partitions', 'expand', 'expire', 'fits', 'forget', 'functions_digest', 'hang_up', 'highest_seq', 'history',
-       'list', 'maintain_partitions', 'matching', 'obstacles', 'pause', 'pick_in_order', 'pick_unordered', 'reap',
-       'recover', 'register', 'release_key', 'replay', 'report', 'resume', 'revive', 'ring', 'run_job', 'settle', 'show',
-       'start_job', 'system_identifier', 'take_tokens', 'thin_partitions', 'time_span', 'watch', 'why'])
+       'abort_job', 'advance', 'arm', 'bury', 'cancel', 'check_filter', 'check_plan', 'claim', 'conditions', 'deregister',
+       'discard', 'doorbell', 'ensure_partitions', 'expand', 'expire', 'fits', 'forget', 'functions_digest', 'hang_up',
+       'highest_seq', 'history', 'list', 'maintain_partitions', 'matching', 'move_saga', 'next_step', 'obstacles', 'pause',
+       'pick_in_order', 'pick_unordered', 'reap', 'recover', 'register', 'release_key', 'replay', 'report', 'resume',
+       'revive', 'ring', 'run_job', 'send_step', 'settle', 'show', 'start_job', 'system_identifier', 'take_tokens',
+       'tend_sagas', 'thin_partitions', 'time_span', 'watch', 'why'])
 $$;

@@ -22,6 +22,8 @@ DECLARE
     v_ids   uuid[];
     v_dead  uuid[];       -- of one lease
     v_places integer[];   -- how many these are
+    v_steps  uuid[];      -- those of them that are steps of sagas
+    v_undone uuid[];      -- those of them whose sagas go back
     v_history boolean := true;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -42,19 +44,30 @@ BEGIN
     v_now := clock_timestamp();
 
     FOR v_lease IN SELECT * FROM outbox.leases l WHERE l.relay = p_relay ORDER BY l.lease LOOP
-        v_dead := ARRAY(
-            SELECT m.id
-              FROM outbox.messages m
-             WHERE m.id = ANY (v_lease.ids) AND m.endpoint = v_lease.lane_endpoint AND m.lost >= p_max_lost
-        );
-        v_places := ARRAY[cardinality(v_dead)];
         LOOP
             BEGIN
+                SELECT coalesce(array_agg(m.id), '{}'), array_agg(m.id) FILTER (WHERE m.step IS NOT NULL)
+                  INTO v_dead, v_steps
+                  FROM outbox.messages m
+                 WHERE m.id = ANY (v_lease.ids) AND m.endpoint = v_lease.lane_endpoint AND m.lost >= p_max_lost;
+                v_undone := '{}';
+                IF v_steps IS NOT NULL THEN
+                    v_places := ARRAY[cardinality(v_steps)];
+                    v_undone := ARRAY(SELECT unnest(v_steps) EXCEPT SELECT unnest((outbox.advance(
+                        v_steps, array_fill('unknown'::text, v_places), NULL,
+                        array_fill(format('relay %s died with it', v_name), v_places))).parked));
+                    v_dead := ARRAY(SELECT unnest(v_dead) EXCEPT SELECT unnest(v_undone));
+                END IF;
+                v_places := ARRAY[cardinality(v_dead)];
                 WITH taken AS (
                     UPDATE outbox.messages m
                        SET lost = m.lost + 1, due_at = v_now, last_error = format('relay %s died with it', v_name),
                            sent_to = CASE WHEN m.endpoint = '' THEN v_lease.endpoint ELSE m.sent_to END
                      WHERE m.id = ANY (v_lease.ids) AND m.endpoint = v_lease.lane_endpoint AND m.lost < p_max_lost
+                    RETURNING m.*
+                ), undone AS (
+                    DELETE FROM outbox.messages m
+                     WHERE m.id = ANY (v_undone) AND m.endpoint = v_lease.lane_endpoint
                     RETURNING m.*
                 ), given_up AS MATERIALIZED (
                     SELECT b.*
@@ -67,17 +80,20 @@ BEGIN
                     INSERT INTO outbox.attempts (started_at, duration, id, seq, generation, attempt, topic, endpoint, key,
                         outcome, settlement, reason, relay, error)
                     SELECT v_now, interval '0', s.id, s.seq, s.generation, s.attempt, s.topic, v_lease.endpoint, s.key,
-                           'lost', CASE WHEN s.is_dead THEN 'dead' ELSE 'retry' END, CASE WHEN s.is_dead THEN 'lost' END,
+                           'lost', s.settlement, CASE WHEN s.settlement <> 'retry' THEN 'lost' END,
                            v_name, format('relay %s died with it', v_name)
                       FROM (SELECT t.id, t.seq, t.generation, t.attempts + t.lost + t.throttled AS attempt, t.topic, t.key,
-                                   false AS is_dead
+                                   'retry' AS settlement
                               FROM taken t
                             UNION ALL
-                            SELECT g.id, g.seq, g.generation, g.tries, g.topic, g.key, true
+                            SELECT u.id, u.seq, u.generation, u.attempts + u.lost + u.throttled + 1, u.topic, u.key, 'undo'
+                              FROM undone u
+                            UNION ALL
+                            SELECT g.id, g.seq, g.generation, g.tries, g.topic, g.key, 'dead'
                               FROM given_up g) s
                      WHERE v_history
                 )
-                SELECT reap.lost + (SELECT count(*) FROM taken) + (SELECT count(*) FROM given_up),
+                SELECT reap.lost + (SELECT count(*) FROM taken) + (SELECT count(*) FROM given_up) + (SELECT count(*) FROM undone),
                        reap.dead + (SELECT count(*) FROM given_up)
                   INTO reap.lost, reap.dead;
                 EXIT;

@@ -17,16 +17,21 @@
 -- death; hold = a dead head closes its key; attempt number (of one that died without a request: how many were made);
 -- outcome, NULL where no request was made; status, error,
 -- response; duration and ago in seconds (ago = since the request was started). archive = keep delivered payloads; history = all, failures (what
--- was no delivery) or none of the attempts; request and response headers as JSON, NULL or no elements at all where none are kept.
+-- was no delivery) or none of the attempts; request and response headers as JSON, NULL or no elements at all where none are kept;
+-- output = what a step of a saga answered, if that is JSON, or no elements at all.
+-- Sagas: the step that is removed here moves its saga on in this transaction, so nobody does so twice, and a late success is not
+-- lost. One that is given up is a dead letter where that parks its saga, and else gone: what follows is the undo.
 --
--- Returns the ids whose rows were settled, and why the history could not be written, NULL if it was.
+-- Returns the ids whose rows were settled, why the history could not be written, NULL if it was, and topics and endpoints, in step: the
+-- lanes that next steps of sagas were put into.
 CREATE OR REPLACE FUNCTION outbox.settle(
     p_relay uuid, p_relay_name text, p_lane text, p_endpoint text[],
     p_lease bigint[], p_id uuid[], p_seq bigint[], p_generation integer[], p_settlement text[], p_delay double precision[],
     p_reason text[], p_hold boolean[], p_attempt integer[], p_outcome text[], p_status integer[],
     p_error text[], p_response text[], p_duration double precision[], p_ago double precision[], p_archive boolean,
     p_history text DEFAULT 'all', p_request text[] DEFAULT '{}', p_response_headers text[] DEFAULT '{}',
-    OUT settled uuid[], OUT history_error text
+    p_output text[] DEFAULT '{}',
+    OUT settled uuid[], OUT history_error text, OUT topics text[], OUT endpoints text[]
 )
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_nestloop = off SET enable_hashjoin = on SET enable_mergejoin = off
@@ -39,6 +44,10 @@ DECLARE
     v_ways    text[];     -- what is done with the row, in step with the parameters; NULL: nothing
     v_others  boolean;    -- there is more to do than to remove what was delivered
     v_dead    uuid[] := '{}';
+    v_dead_steps uuid[];  -- those of them that are steps of sagas
+    v_steps   uuid[];     -- steps of sagas that were removed
+    v_undone  uuid[];     -- steps of sagas that go back
+    v_moved   record;
     v_now     timestamptz;
     v_history boolean := true;
 BEGIN
@@ -78,18 +87,19 @@ BEGIN
           WHERE m.id = ANY (ARRAY(SELECT u.id FROM unnest(p_id, v_ways) AS u (id, way) WHERE u.way IS NOT NULL))
             AND m.endpoint = p_lane
           ORDER BY m.id FOR UPDATE;
-        v_dead := ARRAY(
-            SELECT m.id
-              FROM unnest(p_id, v_ways, p_seq, p_generation) AS u (id, way, seq, generation)
-              JOIN outbox.messages m ON m.id = u.id AND m.generation = u.generation AND m.seq = u.seq
-             WHERE u.way = 'bury' AND m.id = ANY (p_id) AND m.endpoint = p_lane
-        );
+        SELECT coalesce(array_agg(m.id), '{}'), coalesce(array_agg(m.id) FILTER (WHERE m.step IS NOT NULL), '{}')
+          INTO v_dead, v_dead_steps
+          FROM unnest(p_id, v_ways, p_seq, p_generation) AS u (id, way, seq, generation)
+          JOIN outbox.messages m ON m.id = u.id AND m.generation = u.generation AND m.seq = u.seq
+         WHERE u.way = 'bury' AND m.id = ANY (p_id) AND m.endpoint = p_lane;
     END IF;
 
     v_now := clock_timestamp();
     LOOP
         BEGIN
             settled := '{}';
+            topics := NULL;
+            endpoints := NULL;
             -- Nearly all there is under load: a statement of its own, since each part of a larger one would cost even where it
             -- has nothing to do. The arrays are taken apart once: an element of a text array is found by counting from its
             -- beginning.
@@ -106,10 +116,10 @@ BEGIN
                               v.request, v.response_headers
                 ), archived AS (
                     INSERT INTO outbox.delivered (delivered_at, created_at, id, seq, attempts, lost, generation, size,
-                        topic, lane_endpoint, endpoint, key, type, content_type, headers, payload, body, sent_to)
+                        topic, lane_endpoint, endpoint, key, type, content_type, headers, payload, body, sent_to, step)
                     SELECT v_now, r.created_at, r.id, r.seq, r.attempts + 1, r.lost, r.generation, r.size,
                            r.topic, r.endpoint, r.destination, r.key, r.type, r.content_type, r.headers, r.payload, r.body,
-                           r.sent_to
+                           r.sent_to, r.step
                       FROM removed r
                      WHERE p_archive AND v_history
                 ), told AS (
@@ -122,7 +132,33 @@ BEGIN
                       FROM removed r
                      WHERE v_history AND p_history = 'all' AND r.outcome IS NOT NULL
                 )
-                SELECT coalesce(array_agg(r.id), '{}') INTO settled FROM removed r;
+                SELECT coalesce(array_agg(r.id), '{}'), array_agg(r.id) FILTER (WHERE r.step IS NOT NULL)
+                  INTO settled, v_steps
+                  FROM removed r;
+                IF v_steps IS NOT NULL THEN
+                    v_moved := outbox.advance(v_steps, array_fill('done'::text, ARRAY[cardinality(v_steps)]),
+                                              ARRAY(SELECT p_output[array_position(p_id, s.id)] FROM unnest(v_steps) AS s (id)), NULL);
+                    topics := v_moved.topics;
+                    endpoints := v_moved.endpoints;
+                END IF;
+            END IF;
+
+            v_undone := '{}';
+            IF cardinality(v_dead_steps) > 0 THEN
+                v_moved := outbox.advance(
+                    v_dead_steps,
+                    ARRAY(SELECT CASE WHEN p_reason[u.n] = 'rejected' AND (p_outcome[u.n] <> 'unsendable' OR p_attempt[u.n] <= 1)
+                                      THEN 'refused' ELSE 'unknown' END
+                            FROM unnest(v_dead_steps) WITH ORDINALITY AS s (id, i)
+                           CROSS JOIN LATERAL (SELECT array_position(p_id, s.id) AS n) u ORDER BY s.i),
+                    NULL,
+                    ARRAY(SELECT coalesce(nullif(concat_ws(': ', p_error[u.n], nullif(left(split_part(p_response[u.n], chr(10), 1), 200), '')), ''),
+                                          p_reason[u.n])
+                            FROM unnest(v_dead_steps) WITH ORDINALITY AS s (id, i)
+                           CROSS JOIN LATERAL (SELECT array_position(p_id, s.id) AS n) u ORDER BY s.i));
+                v_undone := ARRAY(SELECT unnest(v_dead_steps) EXCEPT SELECT unnest(v_moved.parked));
+                topics := topics || v_moved.topics;
+                endpoints := endpoints || v_moved.endpoints;
             END IF;
 
             IF v_others THEN
@@ -143,15 +179,19 @@ BEGIN
                        AND m.id = ANY (p_id) AND m.endpoint = p_lane AND m.id = v.id AND m.generation = v.generation AND m.seq = v.seq
                     RETURNING m.*, v.settlement, v.destination, v.attempt, v.outcome, v.status, v.error, v.response, v.duration,
                               v.ago, v.request, v.response_headers
+                ), undone AS (
+                    DELETE FROM outbox.messages m
+                     WHERE m.id = ANY (v_undone) AND m.endpoint = p_lane
+                    RETURNING m.id, m.seq, m.generation, m.topic, m.key, array_position(p_id, m.id) AS n
                 ), buried AS MATERIALIZED (
                     SELECT b.*
-                      FROM outbox.bury(p_lane, v_dead, p_id, p_endpoint, p_reason, p_status,
+                      FROM outbox.bury(p_lane, ARRAY(SELECT unnest(v_dead) EXCEPT SELECT unnest(v_undone)), p_id, p_endpoint, p_reason, p_status,
                                        ARRAY(SELECT nullif(concat_ws(': ', e.error, nullif(left(split_part(e.response, chr(10), 1), 200), '')), '')
                                                FROM unnest(p_error, p_response) WITH ORDINALITY AS e (error, response, n) ORDER BY e.n),
                                        ARRAY(SELECT (o.outcome IS NOT NULL)::integer
                                                FROM unnest(p_outcome) WITH ORDINALITY AS o (outcome, n) ORDER BY o.n),
                                        NULL, p_hold, v_now) b
-                     WHERE cardinality(v_dead) > 0
+                     WHERE cardinality(v_dead) > cardinality(v_undone)
                 ), told AS (
                     INSERT INTO outbox.attempts (started_at, duration, id, seq, generation, attempt, status, topic, endpoint,
                         key, outcome, settlement, reason, relay, error, response, request, response_headers)
@@ -165,14 +205,16 @@ BEGIN
                               FROM kept k
                             UNION ALL
                             -- A death has its line whether a request led to it or not.
-                            SELECT b.id, b.seq, b.generation, b.topic, b.key, 'dead', p_reason[b.n], p_endpoint[b.n], p_attempt[b.n],
+                            SELECT b.id, b.seq, b.generation, b.topic, b.key, b.settlement, p_reason[b.n], p_endpoint[b.n], p_attempt[b.n],
                                    coalesce(p_outcome[b.n], p_reason[b.n]), p_status[b.n], p_error[b.n], p_response[b.n],
                                    p_duration[b.n], p_ago[b.n], p_request[b.n], p_response_headers[b.n]
-                              FROM buried b) s
+                              FROM (SELECT b.id, b.seq, b.generation, b.topic, b.key, b.n, 'dead' AS settlement FROM buried b
+                                    UNION ALL
+                                    SELECT u.id, u.seq, u.generation, u.topic, u.key, u.n, 'undo' FROM undone u) b) s
                      WHERE v_history AND p_history <> 'none' AND s.outcome IS NOT NULL
                 )
                 SELECT settled || coalesce(array_agg(s.id), '{}') INTO settled
-                  FROM (SELECT b.id FROM buried b UNION ALL SELECT k.id FROM kept k) s;
+                  FROM (SELECT b.id FROM buried b UNION ALL SELECT u.id FROM undone u UNION ALL SELECT k.id FROM kept k) s;
             END IF;
             EXIT;
         EXCEPTION

@@ -39,7 +39,10 @@ CREATE TABLE outbox.messages (
     body         bytea,
     last_error   text,
     sent_to      text,
+    step         jsonb,
     PRIMARY KEY (id, endpoint),
+    CONSTRAINT "topic: one that begins with saga: is for steps of outbox.sagas"
+        CHECK ((topic LIKE 'saga:%') = (step IS NOT NULL)),
     CONSTRAINT "topic: 1 to 255 bytes, no control characters"
         CHECK (octet_length(topic) BETWEEN 1 AND 255 AND topic !~ '[[:cntrl:]]'),
     CONSTRAINT "key: 1 to 1024 bytes; for no ordering key leave it NULL"
@@ -62,7 +65,7 @@ CREATE TABLE outbox.messages (
         CHECK (NOT jsonb_path_exists(headers, '$.* ? (!(@ like_regex "^[\\t -~]*$"))')),
     CONSTRAINT "headers: a name that the relay or HTTP itself sets"
         CHECK (NOT jsonb_path_exists(headers, '$.keyvalue() ? (@.key like_regex
-            "^(host|content-length|content-type|transfer-encoding|connection|keep-alive|proxy-.*|te|trailer|upgrade|expect|idempotency-key|outbox-.*|webhook-.*)$" flag "i")')),
+            "^(host|content-length|content-type|transfer-encoding|connection|keep-alive|proxy-.*|te|trailer|upgrade|expect|idempotency-key|outbox-.*|saga-.*|webhook-.*)$" flag "i")')),
     CONSTRAINT "headers: at most 16 kB in all"
         CHECK (octet_length(headers::text) <= 16384)
 ) WITH (
@@ -99,6 +102,7 @@ COMMENT ON COLUMN outbox.messages.attempts     IS 'Private. Attempts that were a
 COMMENT ON COLUMN outbox.messages.lost         IS 'Private. How many relays died with it under their lease.';
 COMMENT ON COLUMN outbox.messages.throttled    IS 'Private. Attempts that the receiver put off; they use no attempt.';
 COMMENT ON COLUMN outbox.messages.generation   IS 'Private. Raised by each replay.';
+COMMENT ON COLUMN outbox.messages.step         IS 'Private. Of a step of a saga: which one of which saga, and how it is sent.';
 COMMENT ON COLUMN outbox.messages.size         IS 'Private. Bytes of payload or body, known at insert so that a claim can be bounded in bytes.';
 COMMENT ON COLUMN outbox.messages.last_error   IS 'Private. What the last failed attempt said.';
 
@@ -131,6 +135,7 @@ CREATE TABLE outbox.endpoints (
     counted_at   timestamptz NOT NULL DEFAULT now(),
     tokens       double precision,
     tokens_at    timestamptz,
+    timeout      double precision,
     created_at   timestamptz NOT NULL DEFAULT now()
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE  outbox.endpoints            IS 'Private. What holds for an endpoint across all relays: its row is locked by claims, and written about once a second per relay at most.';
@@ -138,6 +143,7 @@ COMMENT ON COLUMN outbox.endpoints.not_before IS 'The receiver asked to be left 
 COMMENT ON COLUMN outbox.endpoints.breaker    IS 'closed = it gets messages, open = none until breaker_until, half_open = a few probes.';
 COMMENT ON COLUMN outbox.endpoints.openings   IS 'How often the breaker opened in a row: each time for longer.';
 COMMENT ON COLUMN outbox.endpoints.failures   IS 'Of the window that decays, as of counted_at.';
+COMMENT ON COLUMN outbox.endpoints.timeout    IS 'How many seconds a request may take, as the relay says that started last: a step that was lost with its relay is undone after that.';
 COMMENT ON COLUMN outbox.endpoints.tokens     IS 'Of the rate limit, as of tokens_at; NULL = a full bucket.';
 
 CREATE TABLE outbox.relays (
@@ -238,7 +244,7 @@ CREATE INDEX attempts_failures ON outbox.attempts (started_at, endpoint) WHERE s
 CREATE INDEX attempts_key ON outbox.attempts (key, started_at) WHERE key IS NOT NULL;
 COMMENT ON TABLE  outbox.attempts            IS 'Public, read only. One row for each attempt, for each death without one, and for what operators did to a message, in daily partitions.';
 COMMENT ON COLUMN outbox.attempts.outcome    IS 'What the other side did, as a class: success, redirect, unavailable, misconfigured, rejected, gone, proxy, dns, connect, connect_timeout, tls, reset, protocol, timeout, unsendable, aborted, exhausted, panicked; lost = its relay died; expired = none was made, its time was over; replayed, discarded, cancelled, key_released = an operator did that.';
-COMMENT ON COLUMN outbox.attempts.settlement IS 'What followed: delivered, retry, put_off (a retry that uses no attempt), dead; or what an operator did.';
+COMMENT ON COLUMN outbox.attempts.settlement IS 'What followed: delivered, retry, put_off (a retry that uses no attempt), dead, undo (given up, and its saga goes back); or what an operator did.';
 COMMENT ON COLUMN outbox.attempts.reason     IS 'Of a death: see dead_letters. Or why an operator did it.';
 COMMENT ON COLUMN outbox.attempts.relay      IS 'The name of the relay, or of the operator.';
 COMMENT ON COLUMN outbox.attempts.response   IS 'The beginning of the answer''s body; bytes that are no text are replaced.';
@@ -263,7 +269,8 @@ CREATE TABLE outbox.delivered (
     headers      jsonb,
     payload      json,
     body         bytea,
-    sent_to      text
+    sent_to      text,
+    step         jsonb
 ) PARTITION BY RANGE (delivered_at);
 CREATE INDEX delivered_id ON outbox.delivered (id);
 CREATE INDEX delivered_delivered_at ON outbox.delivered (delivered_at);
@@ -293,11 +300,94 @@ CREATE TABLE outbox.dead_letters (
     body          bytea,
     last_error    text,
     sent_to       text,
+    step          jsonb,
     PRIMARY KEY (id, lane_endpoint)
 );
 CREATE INDEX dead_letters_died_at ON outbox.dead_letters (died_at, seq, id, lane_endpoint);
 COMMENT ON TABLE  outbox.dead_letters        IS 'Public, read only. Messages given up on, kept until they are replayed or discarded.';
 COMMENT ON COLUMN outbox.dead_letters.reason IS 'rejected, attempts, max_age, expired or lost.';
+
+-- === work of several steps ===
+
+-- Its rules are in functions/check_plan.sql, which takes this one's place.
+CREATE FUNCTION outbox.check_plan(p_steps jsonb) RETURNS boolean LANGUAGE sql IMMUTABLE AS 'SELECT true';
+
+CREATE TABLE outbox.sagas (
+    id          uuid        NOT NULL DEFAULT gen_random_uuid() PRIMARY KEY,
+    created_at  timestamptz NOT NULL DEFAULT now(),
+    deadline_at timestamptz,
+    finished_at timestamptz,
+    message     uuid,
+    at_step     integer     NOT NULL DEFAULT 0,
+    generation  integer     NOT NULL DEFAULT 0,
+    name        text        NOT NULL,
+    key         text        NOT NULL,
+    status      text        NOT NULL DEFAULT 'new'
+        CHECK (status IN ('new', 'running', 'compensating', 'parked', 'succeeded', 'compensated')),
+    phase       text        NOT NULL DEFAULT 'do' CHECK (phase IN ('do', 'undo')),
+    forward     text        CHECK (forward IN ('done', 'unknown')),
+    wanted      text        CHECK (wanted IN ('back', 'too_late')),
+    failed_step text,
+    error       text,
+    headers     jsonb,
+    input       json,
+    steps       jsonb,
+    outputs     json        NOT NULL DEFAULT '{}',
+    unsure      text[]      NOT NULL DEFAULT '{}',
+    trail       jsonb       NOT NULL DEFAULT '[]',
+    UNIQUE (name, key),
+    CONSTRAINT "name: 1 to 64 letters, digits, - _ . and a letter or digit first"
+        CHECK (name ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'),
+    CONSTRAINT "key: 1 to 1024 bytes; the same name and key start no second saga"
+        CHECK (octet_length(key) BETWEEN 1 AND 1024),
+    CONSTRAINT "input: at most 1 MiB (1048576 bytes)"
+        CHECK (octet_length(input::text) <= 1048576),
+    CONSTRAINT "created_at, deadline_at: a finite time"
+        CHECK (isfinite(created_at) AND isfinite(deadline_at)),
+    CONSTRAINT "steps: a plan"
+        CHECK (outbox.check_plan(steps)),
+    CONSTRAINT "headers: a JSON object whose values are strings"
+        CHECK (jsonb_typeof(headers) = 'object' AND NOT jsonb_path_exists(headers, 'strict $.* ? (@.type() != "string")')),
+    CONSTRAINT "headers: a name is an HTTP token of letters, digits, - _ . etc"
+        CHECK (NOT jsonb_path_exists(headers, '$.keyvalue() ? (!(@.key like_regex "^[-!#$%&''*+.^_`|~0-9A-Za-z]+$"))')),
+    CONSTRAINT "headers: a value has visible ASCII characters only"
+        CHECK (NOT jsonb_path_exists(headers, '$.* ? (!(@ like_regex "^[\\t -~]*$"))')),
+    CONSTRAINT "headers: a name that the relay or HTTP itself sets"
+        CHECK (NOT jsonb_path_exists(headers, '$.keyvalue() ? (@.key like_regex
+            "^(host|content-length|content-type|transfer-encoding|connection|keep-alive|proxy-.*|te|trailer|upgrade|expect|idempotency-key|outbox-.*|saga-.*|webhook-.*)$" flag "i")')),
+    CONSTRAINT "headers: at most 16 kB in all"
+        CHECK (octet_length(headers::text) <= 16384)
+) WITH (fillfactor = 70);
+-- Each is small: what has begun and what is over leave the first two, and most sagas never enter the third.
+CREATE INDEX sagas_planned ON outbox.sagas (created_at)       WHERE status = 'new' AND steps IS NOT NULL;
+CREATE INDEX sagas_named   ON outbox.sagas (name, created_at) WHERE status = 'new' AND steps IS NULL;
+CREATE INDEX sagas_back    ON outbox.sagas (id)               WHERE status = 'running' AND wanted = 'back';
+CREATE INDEX sagas_deadline ON outbox.sagas (deadline_at)     WHERE status = 'running' AND wanted IS NULL AND deadline_at IS NOT NULL;
+CREATE UNIQUE INDEX sagas_message ON outbox.sagas (message)   WHERE message IS NOT NULL;
+CREATE INDEX sagas_newest ON outbox.sagas (created_at, id);
+CREATE INDEX sagas_parked ON outbox.sagas (created_at, id)    WHERE status = 'parked';
+CREATE INDEX sagas_finished ON outbox.sagas (finished_at)     WHERE finished_at IS NOT NULL;
+COMMENT ON TABLE  outbox.sagas             IS 'Public. Work of several steps: insert here, in the transaction of the business write. Each step is a message that waits for its predecessor.';
+COMMENT ON COLUMN outbox.sagas.id          IS 'Public. The saga''s identity.';
+COMMENT ON COLUMN outbox.sagas.name        IS 'Public. What kind of work it is; names the plan in the configuration where steps is NULL.';
+COMMENT ON COLUMN outbox.sagas.key         IS 'Public. What it is about: INSERT … ON CONFLICT DO NOTHING starts one saga for each name and key.';
+COMMENT ON COLUMN outbox.sagas.input       IS 'Public. JSON that every step receives.';
+COMMENT ON COLUMN outbox.sagas.steps       IS 'Public. The plan, an array of steps; NULL: a relay copies the one that its configuration has under this name.';
+COMMENT ON COLUMN outbox.sagas.headers     IS 'Public. Extra headers of every request, an object of strings.';
+COMMENT ON COLUMN outbox.sagas.deadline_at IS 'Public. What is not past its pivot by then goes back.';
+COMMENT ON COLUMN outbox.sagas.created_at  IS 'Public. When it was inserted.';
+COMMENT ON COLUMN outbox.sagas.status      IS 'Public, read only. new, running, compensating (it goes back), parked (it waits for an operator), succeeded, compensated (all that was done and can be undone is).';
+COMMENT ON COLUMN outbox.sagas.at_step     IS 'Public, read only. The step that it is at, from 0.';
+COMMENT ON COLUMN outbox.sagas.phase       IS 'Public, read only. do or undo: what is asked of that step.';
+COMMENT ON COLUMN outbox.sagas.outputs     IS 'Public, read only. What the finished steps answered, by name; null where that was no JSON.';
+COMMENT ON COLUMN outbox.sagas.failed_step IS 'Public, read only. The step that failed last.';
+COMMENT ON COLUMN outbox.sagas.error       IS 'Public, read only. What it said, or why the saga goes back.';
+COMMENT ON COLUMN outbox.sagas.generation  IS 'Public, read only. Raised when it is run again from a step.';
+COMMENT ON COLUMN outbox.sagas.trail       IS 'Public, read only. What became of each step, the oldest first: generation, step, phase, message (the id of its message), event, at, and error, why and by where there are some.';
+COMMENT ON COLUMN outbox.sagas.message     IS 'Private. The message of the step that it is at.';
+COMMENT ON COLUMN outbox.sagas.forward     IS 'Private. While it goes back: whether the step that is undone was done.';
+COMMENT ON COLUMN outbox.sagas.unsure      IS 'Private. Steps that an operator skipped though nobody knows whether they were done: on the way back they are undone.';
+COMMENT ON COLUMN outbox.sagas.wanted      IS 'Private. back = it is to go back as soon as nothing is in flight; too_late = it was, and could not.';
 
 -- === what operators have running ===
 

@@ -9,6 +9,7 @@ mod format;
 mod guard;
 mod http;
 mod proxy;
+mod sagas;
 mod sending;
 mod tls;
 mod tracing;
@@ -39,6 +40,7 @@ const MIB: usize = 1 << 20;
 pub(crate) use alerts::alerts;
 pub(crate) use database::database;
 pub(crate) use http::http;
+pub(crate) use sagas::sagas;
 pub(crate) use tracing::tracing;
 
 pub(crate) fn relay(section: &Section<'_>, host: &str) -> relay::Config {

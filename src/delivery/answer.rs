@@ -7,8 +7,11 @@ use reqwest::{
     header::{DATE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER},
 };
 
-use super::{EXCERPT, batch::RESULTS, classify, record::Sent, redact::Redactor};
-use crate::message::{Class, Exchange};
+use super::{DRAIN, EXCERPT, batch::RESULTS, classify, record::Sent, redact::Redactor};
+use crate::{
+    message::{Class, Exchange},
+    saga::{self, Step},
+};
 
 /// What has been seen of an answer so far. It outlives the request, so that a deadline does not take it away.
 #[derive(Default)]
@@ -24,6 +27,8 @@ pub(super) struct Answer {
     pub(super) promised: Option<u64>,
     /// Whether its body may have results for the messages of a batch: then that much of it is kept.
     pub(super) results: bool,
+    /// Whether its body may be the output of a step: then as much of it is kept as an output may have.
+    pub(super) output: bool,
     /// The request, if the history may keep something of it.
     pub(super) sent: Option<Sent>,
     /// The answer's headers.
@@ -61,6 +66,7 @@ impl Answer {
     pub(super) fn keep(&mut self, chunk: &[u8]) {
         let most = match self.has_results() {
             true => RESULTS,
+            false if self.output => DRAIN,
             false => EXCERPT + 3,
         };
         let room = (most - self.body.len()).min(chunk.len());
@@ -72,13 +78,16 @@ impl Answer {
         self.results && self.status.is_some_and(|status| status.is_success())
     }
 
-    /// All that came of the answer is there.
-    pub(super) fn whole(&self) -> (Class, Option<String>) {
+    /// All that came of the answer, perhaps to a step of a saga, is there.
+    pub(super) fn whole(&self, step: Option<&Step>) -> (Class, Option<String>) {
         if let (Some(line), Some(promised)) = (self.first_line(), self.promised) {
             let text = format!("{line}, but its body ended before its {promised} bytes");
             return (Class::Reset, Some(classify::line(&text)));
         }
         let class = match self.status {
+            Some(status) if step.is_some_and(|step| step.is_done_by(status.as_u16())) => {
+                Class::Success
+            }
             Some(status) => classify::status(status.as_u16()),
             None => Class::Protocol,
         };
@@ -139,6 +148,13 @@ impl Answer {
     pub(super) async fn exchange(&mut self, redactor: &Redactor) -> Option<Arc<Exchange>> {
         let received = self.received.take();
         Some(self.sent.take()?.exchange(received, redactor).await)
+    }
+
+    /// The output of a step that is done.
+    pub(super) fn output(&self) -> Option<Arc<str>> {
+        let whole = self.output && !self.cut;
+        let text = saga::output(&self.body).filter(|_| whole)?;
+        Some(text.into())
     }
 
     /// What its body begins with.

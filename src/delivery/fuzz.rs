@@ -61,6 +61,7 @@ pub fn answered(
         retry_after: answer.retry_after,
         duration: Duration::ZERO,
         exchange: None,
+        output: None,
     };
     Some(match deliveries {
         [] => Answered { whole, each: None },

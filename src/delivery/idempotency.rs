@@ -51,9 +51,9 @@ impl Default for Config {
 /// namespace and the endpoint's name, so that a receiver behind two endpoints takes neither for a repetition of the other.
 ///
 /// A message that was sent before its topic got a second endpoint keeps its id as the key: a key must not change between two
-/// tries.
+/// tries. A step of a saga has one endpoint, and its own id for each phase.
 pub(super) fn key(delivery: &Delivery) -> Uuid {
-    if delivery.lane_endpoint.is_empty() || delivery.sent_to.is_some() {
+    if delivery.lane_endpoint.is_empty() || delivery.sent_to.is_some() || delivery.step.is_some() {
         delivery.id
     } else {
         Uuid::new_v5(&delivery.id, delivery.lane_endpoint.as_bytes())

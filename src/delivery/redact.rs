@@ -9,7 +9,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use reqwest::header::HeaderValue;
 
 use super::{EXCERPT, classify};
-use crate::message::Outcome;
+use crate::{message::Outcome, saga};
 
 /// What stands in a secret's place.
 pub(super) const INSTEAD: &str = "[redacted]";
@@ -59,6 +59,11 @@ impl Redactor {
             let mut response = self.hide(response);
             response.truncate(response.floor_char_boundary(EXCERPT));
             response
+        });
+        // What another participant gets is JSON, or nothing.
+        outcome.output = outcome.output.take().and_then(|output| {
+            let hidden = self.hide(output.to_string());
+            saga::output(hidden.as_bytes()).map(Into::into)
         });
     }
 
@@ -298,6 +303,7 @@ mod tests {
             retry_after: None,
             duration: Duration::ZERO,
             exchange: None,
+            output: None,
         };
         redactor(&["abcd"]).clean(&mut outcome);
         let (error, response) = (outcome.error.unwrap(), outcome.response.unwrap());

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 use reqwest::{
-    Request, Url,
+    Method, Request, Url,
     header::{AUTHORIZATION, CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue},
 };
 use uuid::Uuid;
@@ -38,6 +38,7 @@ pub(super) struct Maker {
 pub(super) struct Prepared {
     /// The message's id, or that of the batch.
     id: Uuid,
+    method: Method,
     url: Url,
     headers: HeaderMap,
     pub(super) body: Bytes,
@@ -95,12 +96,18 @@ impl Maker {
     ) -> Result<Prepared, String> {
         let mut headers = headers::about(delivery);
         self.idempotency.add(&mut headers, delivery);
-        let body = self.format.shape.body(&mut headers, delivery)?;
+        // What a participant of a saga gets is the same everywhere.
+        let (shape, method) = match &delivery.step {
+            Some(_) => (&format::Shape::Raw, &Method::POST),
+            None => (&self.format.shape, &self.format.method),
+        };
+        let body = shape.body(&mut headers, delivery)?;
         headers::add_own(&mut headers, &delivery.headers, &self.taken)?;
         headers::propagate(&mut headers, trace, &self.taken);
         headers.extend(self.format.headers.iter().cloned());
         let url = self.target.of(delivery)?;
-        Ok(self.finish(delivery.id, url, headers, body).await)
+        let method = method.clone();
+        Ok(self.finish(delivery.id, method, url, headers, body).await)
     }
 
     /// What is sent for several rows of one lane. Their own headers are in their items, so none can be in the way.
@@ -119,12 +126,14 @@ impl Maker {
         headers.extend(self.format.headers.iter().cloned());
         let url = self.target.of(first)?;
         let id = batch::id(deliveries);
-        Ok(self.finish(id, url, headers, body).await)
+        let method = self.format.method.clone();
+        Ok(self.finish(id, method, url, headers, body).await)
     }
 
     async fn finish(
         &self,
         id: Uuid,
+        method: Method,
         url: Url,
         mut headers: HeaderMap,
         mut body: Bytes,
@@ -138,6 +147,7 @@ impl Maker {
         }
         Prepared {
             id,
+            method,
             url,
             headers,
             body,
@@ -146,7 +156,7 @@ impl Maker {
 
     /// The request as it goes out now.
     pub(super) fn request(&self, prepared: &Prepared, authorization: &Authorization) -> Request {
-        let mut request = Request::new(self.format.method.clone(), prepared.url.clone());
+        let mut request = Request::new(prepared.method.clone(), prepared.url.clone());
         let headers = request.headers_mut();
         headers.clone_from(&prepared.headers);
         self.secrets.add(headers);

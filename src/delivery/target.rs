@@ -62,6 +62,10 @@ impl Target {
         if let Some(query) = &self.query {
             url.set_query(Some(&filled(query, delivery)?));
         }
+        if let Some(step) = &delivery.step {
+            let path = format!("{}{}", url.path().trim_end_matches('/'), step.path);
+            url.set_path(&path);
+        }
         let length = url.as_str().len();
         if length > LONGEST {
             return Err(format!(

@@ -197,6 +197,7 @@ pub(super) fn delivery(body: Option<&'static [u8]>) -> Delivery {
         throttled: 0,
         generation: 0,
         sent_to: None,
+        step: None,
         created_at: "2026-01-02T03:04:05Z".into(),
         age: Duration::ZERO,
         expires_in: None,

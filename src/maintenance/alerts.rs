@@ -332,6 +332,7 @@ mod tests {
         let mut rng = StdRng::seed_from_u64(1);
         let mut outcome = Outcome {
             exchange: None,
+            output: None,
             class: Class::Unavailable,
             status: Some(503),
             error: None,

@@ -227,6 +227,7 @@ mod tests {
             retry_after,
             duration: Duration::ZERO,
             exchange: None,
+            output: None,
         }
     }
 

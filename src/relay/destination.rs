@@ -9,7 +9,7 @@ mod queue;
 mod task;
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, HashMap, VecDeque},
     sync::Arc,
     time::Duration,
 };
@@ -28,6 +28,7 @@ use crate::{
     message::{Delivery, Lane},
     retry,
     route::{Order, Route, Routes},
+    saga::Step,
 };
 
 /// A relay that ends when nothing is due waits for a closed endpoint for so long.
@@ -42,6 +43,8 @@ const MOST_PREFETCHED: usize = 512;
 /// All endpoints, and which lane goes to which.
 pub(super) struct Destinations {
     routes: Routes,
+    /// Retry policies that steps of sagas name.
+    policies: BTreeMap<String, Arc<retry::Policy>>,
     by_name: HashMap<Arc<str>, Destination>,
     /// Those that a reload removed, while they hold something.
     parked: HashMap<Arc<str>, Destination>,
@@ -87,6 +90,7 @@ impl Destinations {
     pub(super) fn new(plan: &Plan) -> Destinations {
         let mut destinations = Destinations {
             routes: Routes::default(),
+            policies: BTreeMap::new(),
             by_name: HashMap::new(),
             parked: HashMap::new(),
         };
@@ -113,6 +117,7 @@ impl Destinations {
             self.parked.insert(name, destination);
         }
         self.routes = plan.routes.clone();
+        self.policies.clone_from(&plan.policies);
         self.drop_empty();
     }
 
@@ -124,6 +129,9 @@ impl Destinations {
     /// Where a lane's messages go: to an endpoint, or by fan-out to several. `None` where nobody here delivers them: their
     /// topic has no route, or there is no endpoint of that name.
     pub(super) fn of(&self, lane: &Lane) -> Option<Bound<'_>> {
+        if lane.is_of_sagas() {
+            return self.by_name.get(&*lane.endpoint).map(Bound::One);
+        }
         let route = self.routes.of(&lane.topic)?;
         let name = match (lane.endpoint.as_str(), route.to.as_slice()) {
             ("", [only]) => only.endpoint.as_str(),
@@ -137,6 +145,7 @@ impl Destinations {
     pub(super) fn order(&self, lane: &Lane) -> Order {
         self.routes
             .of(&lane.topic)
+            .filter(|_| !lane.is_of_sagas())
             .map_or(Order::None, |route| route.order)
     }
 
@@ -154,8 +163,26 @@ impl Destinations {
         route.endpoints().filter_map(|name| self.by_name.get(name))
     }
 
+    /// How a step of a saga is tried again, where its plan says so.
+    pub(super) fn retry_of_step(&self, step: &Step) -> Option<Arc<retry::Policy>> {
+        let name = step.retry.as_ref()?;
+        let policy = self.policies.get(name).cloned();
+        if policy.is_none() {
+            tracing::warn!(
+                saga = step.name,
+                step = step.step,
+                retry = name,
+                "the configuration has no [retries] of this name: the step is tried again as its endpoint says"
+            );
+        }
+        policy
+    }
+
     /// How failed deliveries of a lane are tried again, where its route says so and not the endpoint.
     pub(super) fn retry(&self, lane: &Lane) -> Option<Arc<retry::Policy>> {
+        if lane.is_of_sagas() {
+            return None;
+        }
         let Bound::One(to) = self.of(lane)? else {
             return None;
         };
@@ -207,9 +234,9 @@ impl Destinations {
         }
     }
 
-    /// Whether a topic has a route.
-    pub(super) fn has_route(&self, topic: &str) -> bool {
-        self.routes.of(topic).is_some()
+    /// Whether a lane has a route, if perhaps to an endpoint that is not there.
+    pub(super) fn has_route(&self, lane: &Lane) -> bool {
+        lane.is_of_sagas() || self.routes.of(&lane.topic).is_some()
     }
 
     /// Whether nothing of a lane can be delivered: everything that it leads to is closed.
@@ -350,23 +377,26 @@ impl Destination {
     }
 
     /// Puts each delivery, or all of one key, or each batch, before the workers; they come in the order of `seq`. `retry` is
-    /// their route's.
+    /// how each is tried again, where not as the endpoint says.
     pub(super) fn start(
         &mut self,
         deliveries: Vec<Delivery>,
         order: Order,
-        retry: Option<&Arc<retry::Policy>>,
+        retry: impl Fn(&Delivery) -> Option<Arc<retry::Policy>>,
         desk: &Desk,
         tasks: &mut JoinSet<()>,
     ) {
         let loaded = Instant::now();
+        // A step of a saga has a path of its own, and so a request for itself.
+        let steps = deliveries.iter().any(|delivery| delivery.step.is_some());
+        let batch = self.endpoint.batch.clone().filter(|_| !steps);
         let take = |delivery: Delivery| {
             self.held += 1;
             self.bytes += size(&delivery);
             Box::new(Finished {
                 endpoint: self.name.clone(),
                 policy: self.endpoint.clone(),
-                retry: retry.cloned(),
+                retry: retry(&delivery),
                 delivery,
                 hold: order.holds(),
                 loaded,
@@ -375,11 +405,10 @@ impl Destination {
                 again: false,
                 span: None,
                 outcome: None,
-                heard: self.endpoint.batch.as_ref().map(|_| Vec::new()),
+                heard: batch.as_ref().map(|_| Vec::new()),
             })
         };
         let messages = deliveries.into_iter().map(take);
-        let batch = self.endpoint.batch.clone();
         let lists = match &batch {
             // A claim for an endpoint with batches has no key twice.
             Some(batch) => batch::cut(messages, batch),

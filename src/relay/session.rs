@@ -10,6 +10,7 @@ mod oldest;
 mod outage;
 mod put_off;
 mod reload;
+mod sagas;
 mod settle;
 mod shared;
 mod take;
@@ -41,7 +42,7 @@ use super::{
     vitals::Vitals,
 };
 use crate::{
-    message::{Lane, Settlement},
+    message::{Delivery, Lane, Settlement},
     metrics::Metrics,
     store::{Claim, ClaimState, Peer, Registration, Settle, Store, Waiting},
 };
@@ -115,6 +116,8 @@ pub(super) struct Session<'a> {
     ear: Ear,
     /// At the last skip scan no lane that can be delivered held anything due.
     idle: bool,
+    /// When a saga can begin, or is to go back; `None` = none, as far as is known.
+    next_saga: Option<Instant>,
 
     desk: Desk,
     stopping: watch::Sender<bool>,
@@ -149,8 +152,7 @@ impl<'a> Session<'a> {
     pub(super) async fn open(stage: Stage<'a>) -> Result<Session<'a>, Error> {
         let plan = stage.plans.borrow_and_update().clone();
         let config = &plan.config;
-        let names = plan.names();
-        stage.store.add_endpoints(&names).await?;
+        stage.store.add_endpoints(&plan.timeouts()).await?;
         let destinations = Destinations::new(&plan);
         let sent = Instant::now();
         let me = stage
@@ -158,7 +160,7 @@ impl<'a> Session<'a> {
             .register(&config.name, &plan.digest, config.lease)
             .await?;
         crash::point(Point::Registered);
-        tracing::info!(relay = %me.relay, name = config.name, endpoints = names.len(), "registered");
+        tracing::info!(relay = %me.relay, name = config.name, endpoints = plan.endpoints.len(), "registered");
 
         let total = Arc::new(Semaphore::new(config.concurrency));
         let (until, lifeline) = Lifeline::new(sent, config.lease);
@@ -201,6 +203,7 @@ impl<'a> Session<'a> {
             round: Round::new(sent),
             ear: Ear::new(doorbell, sent),
             idle: false,
+            next_saga: None,
             desk: Desk {
                 finished,
                 total,
@@ -382,7 +385,7 @@ impl<'a> Session<'a> {
             ClaimState::Missing => {
                 // Somebody removed the row of the lane or the endpoint: both are made again.
                 self.look_anew(lane, now);
-                if let Err(error) = self.stage.store.add_endpoints(&[&*name]).await {
+                if let Err(error) = self.stage.store.add_endpoints(&self.plan.timeouts()).await {
                     self.failed("add_endpoints", &error);
                 }
             }
@@ -434,14 +437,14 @@ impl<'a> Session<'a> {
                 });
             }
         }
+        let named = |delivery: &Delivery| {
+            let step = delivery.step.as_deref()?;
+            Some((delivery.id, self.destinations.retry_of_step(step)?))
+        };
+        let of_step: HashMap<_, _> = deliveries.iter().filter_map(named).collect();
+        let retry = |delivery: &Delivery| of_step.get(&delivery.id).or(retry.as_ref()).cloned();
         if let Some(destination) = self.destinations.get_mut(&name) {
-            destination.start(
-                deliveries,
-                order,
-                retry.as_ref(),
-                &self.desk,
-                &mut self.tasks,
-            );
+            destination.start(deliveries, order, retry, &self.desk, &mut self.tasks);
             crash::point(Point::Started);
         }
         Ok(())

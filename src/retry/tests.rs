@@ -41,6 +41,7 @@ fn delivery(attempts: u32) -> Delivery {
         throttled: 0,
         generation: 0,
         sent_to: None,
+        step: None,
         created_at: String::new(),
         age: Duration::ZERO,
         expires_in: None,
@@ -56,6 +57,7 @@ fn outcome(class: Class) -> Outcome {
         retry_after: None,
         duration: Duration::ZERO,
         exchange: None,
+        output: None,
     }
 }
 

@@ -25,6 +25,8 @@ pub const SCHEMA_VERSION: i32 = MIGRATIONS[MIGRATIONS.len() - 1].version;
 
 /// Functions replace their older selves, in this order: what is called stands before its caller.
 const FUNCTIONS: &[&str] = &[
+    include_str!("../../sql/functions/check_plan.sql"),
+    include_str!("../../sql/functions/next_step.sql"),
     include_str!("../../sql/functions/system_identifier.sql"),
     include_str!("../../sql/functions/functions_digest.sql"),
     include_str!("../../sql/functions/highest_seq.sql"),
@@ -38,6 +40,10 @@ const FUNCTIONS: &[&str] = &[
     include_str!("../../sql/functions/claim.sql"),
     include_str!("../../sql/functions/expand.sql"),
     include_str!("../../sql/functions/bury.sql"),
+    include_str!("../../sql/functions/send_step.sql"),
+    include_str!("../../sql/functions/move_saga.sql"),
+    include_str!("../../sql/functions/advance.sql"),
+    include_str!("../../sql/functions/tend_sagas.sql"),
     include_str!("../../sql/functions/settle.sql"),
     include_str!("../../sql/functions/recover.sql"),
     include_str!("../../sql/functions/reap.sql"),

@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 
 use tokio::time::Instant;
-use tokio_postgres::types::Type;
+use tokio_postgres::{Row, types::Type};
 
 use super::{
     Error, Records, Registration, Settle, SettleReport, Store, statements as sql, types::seconds,
 };
-use crate::message::{Exchange, Outcome, Settlement};
+use crate::message::{Exchange, Lane, Outcome, Settlement};
 
 impl Store {
     /// Settles deliveries of one lane endpoint. Can be sent again: what was settled stays settled.
@@ -59,6 +59,9 @@ impl Store {
             let each = exchange.iter().filter(|_| some);
             each.map(|exchange| exchange.and_then(read)).collect()
         };
+        let output = column(&sorted, |s| s.outcome.as_ref()?.output.as_deref());
+        let some = output.iter().any(Option::is_some);
+        let output: Vec<Option<&str>> = output.into_iter().filter(|_| some).collect();
         let now = Instant::now();
         let row = self
             .one(
@@ -102,12 +105,23 @@ impl Store {
                         &exchanges(|e| e.response_headers.as_deref()),
                         Type::TEXT_ARRAY,
                     ),
+                    (&output, Type::TEXT_ARRAY),
                 ],
             )
             .await?;
         Ok(SettleReport {
             settled: row.get("settled"),
             history_error: row.get("history_error"),
+            filled: lanes(&row),
         })
     }
+}
+
+/// The lanes of the columns topics and endpoints.
+fn lanes(row: &Row) -> Vec<Lane> {
+    let column = |name| row.get::<_, Option<Vec<String>>>(name).unwrap_or_default();
+    let pairs = column("topics").into_iter().zip(column("endpoints"));
+    pairs
+        .map(|(topic, endpoint)| Lane { topic, endpoint })
+        .collect()
 }

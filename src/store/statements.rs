@@ -86,6 +86,7 @@ statements! {
     STATUS_RELAYS = "status_relays",
     TAKE_NOTICE = "take_notice",
     TAKE_TOKENS = "take_tokens",
+    TEND_SAGAS = "tend_sagas",
     THIN_PARTITIONS = "thin_partitions",
     UNATTENDED = "unattended",
     UNLISTEN = "unlisten",

@@ -14,8 +14,11 @@ use tokio_postgres::{
 };
 use uuid::Uuid;
 
-use super::Error;
-use crate::message::{Delivery, Lane, Lease, Outcome, Settlement};
+use super::{Doorbell, Error};
+use crate::{
+    message::{Delivery, Lane, Lease, Outcome, Settlement},
+    saga::Step,
+};
 
 /// A lane, and where it leads, for those who ask why something is not delivered.
 #[derive(Clone, Debug)]
@@ -170,6 +173,17 @@ pub struct Found {
     pub due: Option<Duration>,
 }
 
+/// What a skip scan saw.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// The lanes that hold rows.
+    pub lanes: Vec<Found>,
+    /// How the doorbell stands, if that was asked for.
+    pub bell: Option<Doorbell>,
+    /// Until a saga can begin, or is to go back; `None` if there is none that will.
+    pub sagas: Option<Duration>,
+}
+
 /// Another relay as it is seen from here.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Peer {
@@ -219,6 +233,8 @@ pub struct SettleReport {
     pub settled: Vec<Uuid>,
     /// Why history and archive could not be written, if so.
     pub history_error: Option<String>,
+    /// The lanes that next steps of sagas were put into.
+    pub filled: Vec<Lane>,
 }
 
 /// What a reap did.
@@ -385,6 +401,16 @@ fn delivery(row: &Row, lease: &Lease) -> Result<Delivery, Error> {
             .into_iter()
             .collect(),
     };
+    let step = match row.get::<_, Option<&str>>("step") {
+        None => None,
+        Some(text) => Some(Arc::new(Step::parse(text).map_err(|error| {
+            Error::Statement {
+                statement: "load",
+                message: format!("step: {error}"),
+                state: None,
+            }
+        })?)),
+    };
     let now: SystemTime = row.get("now");
     let created_at: SystemTime = row.get("created_at");
     let since: SystemTime = row.get("since");
@@ -409,6 +435,7 @@ fn delivery(row: &Row, lease: &Lease) -> Result<Delivery, Error> {
         throttled: count("throttled"),
         generation: row.get("generation"),
         sent_to: row.get("sent_to"),
+        step,
         created_at: rfc3339(created_at),
         age: now.duration_since(since).unwrap_or_default(),
         expires_in: expires_at.map(|at| at.duration_since(now).unwrap_or_default()),

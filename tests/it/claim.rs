@@ -251,7 +251,11 @@ async fn eight_relays_never_lease_a_row_twice() {
 async fn a_row_that_went_to_one_endpoint_does_not_go_to_another_too() {
     // Two configurations during a rolling update.
     let outbox = Outbox::new().await;
-    outbox.store.add_endpoints(&["other"]).await.unwrap();
+    outbox
+        .store
+        .add_endpoints(&[("other", Duration::from_secs(10))])
+        .await
+        .unwrap();
     let me = outbox.relay().await;
     outbox.insert("null, null::timestamptz").await;
     outbox.lease(&me, &take(1)).await;

@@ -42,7 +42,10 @@ const TOLD: &str =
 async fn what_expires_while_its_endpoint_is_paused_is_dead_and_the_rest_is_kept() {
     let scene = Scene::new(|_| Reply::status(200)).await;
     let store = scene.database.store();
-    store.add_endpoints(&["shop"]).await.unwrap();
+    store
+        .add_endpoints(&[("shop", Duration::from_secs(10))])
+        .await
+        .unwrap();
     store
         .pause("shop", mandate("a test", "nobody"))
         .await
@@ -101,7 +104,10 @@ async fn what_expires_without_a_route_is_dead_and_names_no_endpoint() {
 async fn many_that_expired_are_given_up_once_though_one_can_not_be() {
     let scene = Scene::new(|_| Reply::status(200)).await;
     let store = scene.database.store();
-    store.add_endpoints(&["shop"]).await.unwrap();
+    store
+        .add_endpoints(&[("shop", Duration::from_secs(10))])
+        .await
+        .unwrap();
     store
         .pause("shop", mandate("a test", "nobody"))
         .await
@@ -141,7 +147,10 @@ async fn the_key_of_an_expired_head_is_held_or_goes_on_as_its_route_says() {
         list[0].order = Order::Key(on_dead);
         relay.routes = Routes::new(list);
         let store = scene.database.store();
-        store.add_endpoints(&["shop"]).await.unwrap();
+        store
+            .add_endpoints(&[("shop", Duration::from_secs(10))])
+            .await
+            .unwrap();
         store
             .pause("shop", mandate("a test", "nobody"))
             .await

@@ -71,7 +71,10 @@ async fn a_relay_with_nothing_to_do_asks_a_few_times_a_second_whatever_is_pendin
                  (values ('closed', null::timestamptz), ('nowhere', null), ('later', now() + interval '1 hour')) as v (t, d)";
     scene.client.batch_execute(lanes).await.unwrap();
     let store = scene.database.store();
-    store.add_endpoints(&["closed"]).await.unwrap();
+    store
+        .add_endpoints(&[("closed", Duration::from_secs(10))])
+        .await
+        .unwrap();
     store
         .pause("closed", mandate("a test", "me"))
         .await

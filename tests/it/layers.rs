@@ -6,6 +6,7 @@ use std::{
 
 /// From the words up. A module imports from the rows above its own only, so that neighbours don't know each other.
 const LAYERS: &[&[&str]] = &[
+    &["saga"],
     &["message"],
     &["retry", "limit", "trace"],
     &["route"],
@@ -24,7 +25,7 @@ const LAB: &str = "lab";
 /// What a module must not name, for it belongs to another one or to none.
 const FOREIGN: &[(&[&str], &[&str])] = &[
     (
-        &["message", "route", "retry", "limit", "trace"],
+        &["saga", "message", "route", "retry", "limit", "trace"],
         &[
             "tokio",
             "reqwest",

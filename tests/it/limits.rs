@@ -389,7 +389,10 @@ async fn a_relay_without_a_breaker_is_not_bound_by_one() {
         let receiver = Receiver::start(move |_| Reply::status(200).after(slow)).unwrap();
         let scene = Scene::new(receiver, 48).await;
         let store = scene.database.store();
-        store.add_endpoints(&["shop"]).await.unwrap();
+        store
+            .add_endpoints(&[("shop", Duration::from_secs(10))])
+            .await
+            .unwrap();
         let set = format!("update outbox.endpoints set {state}");
         scene.client.batch_execute(&set).await.unwrap();
         let relay = start(scene.relay(&limits()));

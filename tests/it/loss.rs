@@ -108,7 +108,11 @@ async fn until_empty_delivers_what_is_due_and_leaves_what_is_not() {
         .endpoints
         .push(endpoint("closed", &receiver.url("/closed")));
     relay.routes = routes(&[("order.*", "shop"), ("closed", "closed")]);
-    database.store().add_endpoints(&["closed"]).await.unwrap();
+    database
+        .store()
+        .add_endpoints(&[("closed", Duration::from_secs(10))])
+        .await
+        .unwrap();
     database
         .store()
         .pause("closed", mandate("a test", "me"))

@@ -45,6 +45,7 @@ mod reload;
 mod resources;
 mod rotation;
 mod routes;
+mod sagas;
 mod secrets;
 mod settle;
 mod shape;

@@ -62,6 +62,7 @@ pub(crate) fn verdict(lease: i64, id: Uuid, settlement: Settlement) -> Settle {
         retry_after: None,
         duration: Duration::from_millis(20),
         exchange: None,
+        output: None,
     };
     let outcome = match settlement {
         Settlement::Delivered => Some(answer(Class::Success, 200, None)),
@@ -94,7 +95,10 @@ impl Outbox {
     pub(crate) async fn new() -> Outbox {
         let database = database().await;
         let store = database.store();
-        store.add_endpoints(&[ENDPOINT]).await.unwrap();
+        store
+            .add_endpoints(&[(ENDPOINT, Duration::from_secs(10))])
+            .await
+            .unwrap();
         store.add_lanes(&[way(&LANE)]).await.unwrap();
         Outbox {
             store,

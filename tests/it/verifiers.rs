@@ -90,6 +90,7 @@ fn delivery(body: &'static [u8]) -> Delivery {
         lost: 0,
         generation: 0,
         sent_to: None,
+        step: None,
         created_at: "2026-01-02T03:04:05.678901Z".into(),
         age: Duration::ZERO,
         expires_in: None,

@@ -143,6 +143,7 @@ fn one(whole: &Outcome, result: &RawValue, item: &Item<'_>) -> Outcome {
         retry_after: retry_after.and_then(|raw| classify::retry_after(raw.get().as_bytes(), None)),
         duration: whole.duration,
         exchange: None,
+        output: None,
     }
 }
 
@@ -176,6 +177,7 @@ mod tests {
             retry_after: None,
             duration: Duration::from_secs(1),
             exchange: None,
+            output: None,
         }
     }
 

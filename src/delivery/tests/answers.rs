@@ -298,7 +298,7 @@ fn a_body_that_ends_before_its_length_is_not_whole() {
         promised: Some(10),
         ..Answer::default()
     };
-    let (class, error) = answer.whole();
+    let (class, error) = answer.whole(None);
     assert_eq!(class, Class::Reset);
     assert_eq!(
         error.unwrap(),

@@ -111,7 +111,9 @@ impl Way {
         desk: &Desk,
         cut: Pin<&mut impl Future<Output = ()>>,
     ) -> ControlFlow<()> {
-        if self.in_batches {
+        let head = ticket.left.front();
+        let is_step = head.is_some_and(|head| head.delivery.step.is_some());
+        if self.in_batches && !is_step {
             self.deliver_batch(ticket, desk, cut).await
         } else {
             self.deliver_chain(ticket, desk, cut).await
@@ -206,6 +208,7 @@ impl Ticket {
                 retry_after: None,
                 duration: started.elapsed(),
                 exchange: None,
+                output: None,
             });
         }
         // The loop is gone only when the whole relay is.

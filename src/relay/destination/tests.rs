@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 use super::*;
 use crate::{
     limit::{Limits, Rate},
-    relay::{Config, Relay},
+    relay::{Config, Relay, Sagas},
     store::{self, Records},
 };
 
@@ -44,6 +44,7 @@ fn plan(endpoints: Vec<Endpoint>, before: Option<&Plan>) -> Plan {
         digest: String::new(),
         endpoints,
         routes: Routes::default(),
+        sagas: Sagas::default(),
         records: Records::ATTEMPTS,
         until_empty: false,
     };

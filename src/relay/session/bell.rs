@@ -133,6 +133,7 @@ impl Session<'_> {
         if (now >= self.next_discovery || self.ear.scans(now)) && self.may_call() {
             self.discover().await;
         }
+        self.tend_sagas().await;
         self.expire().await;
         // After the look around: what it found is due now.
         self.take_all_tokens().await;

@@ -5,7 +5,12 @@ use std::collections::BTreeSet;
 use tokio::time::Instant;
 
 use super::Session;
-use crate::{message::Lane, relay::lanes::next_discovery, route::Order, store::Way};
+use crate::{
+    message::Lane,
+    relay::lanes::next_discovery,
+    route::Order,
+    store::{Seen, Way},
+};
 
 /// So many lanes without a route are told of by name.
 const SHOWN: usize = 1000;
@@ -16,7 +21,13 @@ impl Session<'_> {
         let started = Instant::now();
         let rung = self.ear.take_unseen();
         let looks = self.ear.looks(started);
-        let (found, bell) = match self.stage.store.look_around(looks).await {
+        let plans = self.plan.sagas();
+        let seen = self.stage.store.look_around(looks, &plans).await;
+        let Seen {
+            lanes: found,
+            bell,
+            sagas,
+        } = match seen {
             Ok(seen) => seen,
             Err(error) => {
                 self.ear.still_unseen(rung);
@@ -28,6 +39,7 @@ impl Session<'_> {
         if let Some(bell) = bell {
             self.looked_at_bell(bell);
         }
+        self.next_saga = sagas.map(|due| now + due);
         self.ear.scanned(cost, self.plan.config.poll, now);
         self.next_discovery = next_discovery(now, self.poll(), cost);
 
@@ -36,7 +48,7 @@ impl Session<'_> {
             .partition(|found| self.destinations.of(&found.lane).is_some());
         let unrouted: BTreeSet<Lane> = unrouted.into_iter().map(|found| found.lane).collect();
         for lane in unrouted.difference(self.stage.unrouted) {
-            if self.destinations.has_route(&lane.topic) {
+            if self.destinations.has_route(lane) {
                 tracing::warn!(
                     topic = lane.topic,
                     endpoint = lane.endpoint,
@@ -57,6 +69,7 @@ impl Session<'_> {
             due && !self.destinations.is_closed(&found.lane, now)
                 && !self.lanes.is_closed(&found.lane)
         });
+        self.idle &= self.next_saga.is_none_or(|at| at > now);
         let fresh = self.lanes.found(routed, rung, now);
         if !fresh.is_empty()
             && let Err(error) = self.stage.store.add_lanes(&self.ways(&fresh)).await
@@ -109,7 +122,9 @@ impl Session<'_> {
         let opening = self.destinations.next_opening(now);
         // However long nothing is looked for: what is told now and then, and who died, waits no longer than a poll.
         let turn = now + self.plan.config.poll;
-        [look, opening, self.ear.wake(now)]
+        // One that is due and was not tended waits for something: the next skip scan tells of it again.
+        let saga = self.next_saga.filter(|at| *at > now);
+        [look, opening, self.ear.wake(now), saga]
             .into_iter()
             .flatten()
             .fold(

@@ -46,7 +46,7 @@ impl Session<'_> {
         }
         let announced = async {
             let store = self.stage.store;
-            store.add_endpoints(&self.plan.names()).await?;
+            store.add_endpoints(&self.plan.timeouts()).await?;
             store.set_digest(self.me.relay, &self.plan.digest).await
         };
         match announced.await {

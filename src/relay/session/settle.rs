@@ -157,6 +157,9 @@ impl Session<'_> {
             self.look_soon();
         }
         let now = Instant::now();
+        for lane in report.filled {
+            self.lanes.filled(lane, now);
+        }
         let settled: BTreeSet<_> = report.settled.into_iter().collect();
         for settle in batch {
             if let Some(destination) = self.destinations.get_mut(&settle.endpoint) {

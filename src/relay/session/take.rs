@@ -14,11 +14,18 @@ use crate::{
         tracer::Started,
     },
     retry::Action,
+    saga,
     store::Settle,
 };
 
 /// When this host has no room for a connection, its endpoint is asked again after this.
 const EXHAUSTED: Duration = Duration::from_secs(1);
+
+/// Whether a step of a saga was taken on and has yet to be done.
+fn is_begun(delivery: &Delivery, outcome: &Outcome) -> bool {
+    let step = delivery.step.as_deref();
+    step.is_some_and(|step| step.is_begun_by(outcome.status))
+}
 
 impl Session<'_> {
     /// Decides what follows from a finished delivery.
@@ -48,7 +55,16 @@ impl Session<'_> {
         // The endpoint's own decides what follows for the endpoint, whatever route led to it.
         let retry = retry.as_deref().unwrap_or(&policy.retry);
         let settlement = match &outcome {
-            Some(outcome) => retry.settle(&delivery, outcome, self.stage.rng),
+            Some(outcome) => match retry.settle(&delivery, outcome, self.stage.rng) {
+                // Its participant works on it: the same is sent again if it says nothing more.
+                Settlement::Delivered if is_begun(&delivery, outcome) => Settlement::PutOff(
+                    delivery
+                        .step
+                        .as_ref()
+                        .map_or(saga::LAPSE, |step| step.lapse()),
+                ),
+                settlement => settlement,
+            },
             None if !behind && delivery.expires_in.is_some_and(|left| left.is_zero()) => {
                 Settlement::Dead(Reason::Expired)
             }

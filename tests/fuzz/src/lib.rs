@@ -76,6 +76,7 @@ impl<'i> Parts<'i> {
             throttled: 0,
             generation: 0,
             sent_to: None,
+            step: None,
             created_at: "2026-01-02T03:04:05.678901Z".into(),
             age: Duration::ZERO,
             expires_in: None,

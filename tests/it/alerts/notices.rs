@@ -30,7 +30,10 @@ fn body(request: &Request) -> Value {
 /// An endpoint of nobody, paused for a while.
 async fn pause(database: &Database) {
     let store = database.store();
-    store.add_endpoints(&["partner"]).await.unwrap();
+    store
+        .add_endpoints(&[("partner", Duration::from_secs(10))])
+        .await
+        .unwrap();
     store
         .pause("partner", mandate("their release", "ann"))
         .await

@@ -131,7 +131,13 @@ async fn the_relay_can_run_all_that_it_runs() {
         .await;
     let store = store_as(&outbox, "outbox_relay");
     store.check().await.unwrap();
-    store.add_endpoints(&["e", "f"]).await.unwrap();
+    store
+        .add_endpoints(&[
+            ("e", Duration::from_secs(10)),
+            ("f", Duration::from_secs(10)),
+        ])
+        .await
+        .unwrap();
     store.add_lanes(&[way(&LANE)]).await.unwrap();
     let mut me = store
         .register("a relay", "digest", Duration::from_secs(15))

@@ -299,7 +299,11 @@ async fn cancel_takes_all_that_is_pending_though_fan_out_moves_it_meanwhile() {
     // One of two is on its way: that one can't be taken back.
     let id = outbox.insert("null, null").await;
     expand(&outbox, &me, &all()).await;
-    outbox.store.add_endpoints(&["a"]).await.unwrap();
+    outbox
+        .store
+        .add_endpoints(&[("a", Duration::from_secs(10))])
+        .await
+        .unwrap();
     let lane = outbox_relay::message::Lane {
         topic: "t".into(),
         endpoint: "a".into(),

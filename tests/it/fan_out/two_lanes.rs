@@ -133,7 +133,11 @@ async fn nothing_of_a_key_goes_while_the_other_lane_has_a_lease_on_it() {
 #[tokio::test]
 async fn a_lease_for_another_endpoint_closes_nothing() {
     let (outbox, me) = outbox("(2, 'k', null, 0)", "(1, 'k', null, 0)").await;
-    outbox.store.add_endpoints(&["elsewhere"]).await.unwrap();
+    outbox
+        .store
+        .add_endpoints(&[("elsewhere", Duration::from_secs(10))])
+        .await
+        .unwrap();
     outbox
         .lease(
             &me,

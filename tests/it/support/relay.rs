@@ -4,7 +4,7 @@ use std::time::Duration;
 use outbox_relay::{
     delivery::Endpoint,
     limit::Limits,
-    relay::{self, Error, Relay, Summary},
+    relay::{self, Error, Relay, Sagas, Summary},
     retry,
     route::{Order, Pattern, Route, Routes},
     store::Records,
@@ -63,6 +63,7 @@ pub(crate) fn relay(database: &str, endpoint: Endpoint) -> Relay {
         digest: "digest".into(),
         endpoints: vec![endpoint],
         routes: routes(&[("**", &to)]),
+        sagas: Sagas::default(),
         records: Records::ALL,
         until_empty: false,
     }

@@ -1,5 +1,5 @@
 //! What operators see: why a message is not delivered, its whole life, lists, and the history.
-use std::collections::HashSet;
+use std::{collections::HashSet, time::Duration};
 
 use outbox_relay::{
     lab::receiver::Reply,
@@ -228,7 +228,10 @@ async fn it_is_said_what_a_key_waits_for() {
 async fn a_relay_writes_down_where_its_lanes_lead() {
     let scene = Scene::new(|_| Reply::status(200)).await;
     let store = scene.database.store();
-    store.add_endpoints(&["shop"]).await.unwrap();
+    store
+        .add_endpoints(&[("shop", Duration::from_secs(10))])
+        .await
+        .unwrap();
     store.pause("shop", mandate("closed", "ann")).await.unwrap();
     let id = insert_one(&scene.client, "payload", "'1'").await;
     let relay = scene.start();
@@ -311,7 +314,14 @@ async fn what_waits_for_each_other_in_several_lanes_is_said_without_end() {
     };
     let ways = ["", "e", "f"].map(way);
     outbox.store.add_lanes(&ways).await.unwrap();
-    outbox.store.add_endpoints(&["e", "f"]).await.unwrap();
+    outbox
+        .store
+        .add_endpoints(&[
+            ("e", Duration::from_secs(10)),
+            ("f", Duration::from_secs(10)),
+        ])
+        .await
+        .unwrap();
     // At e A is before B; at f it was replayed, and comes after it.
     let rows = "insert into outbox.messages (id, topic, endpoint, key, seq, generation, due_at) overriding system value values
                 ('00000000-0000-4000-8000-00000000000a', 't', 'e', 'k', 1, 0, null),

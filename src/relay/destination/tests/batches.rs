@@ -34,6 +34,7 @@ fn delivery(n: u8, attempts: u32, size: usize) -> Delivery {
         throttled: 0,
         generation: 0,
         sent_to: None,
+        step: None,
         created_at: String::new(),
         age: Duration::ZERO,
         expires_in: None,
@@ -87,7 +88,7 @@ impl Stage {
     fn start(&mut self, deliveries: Vec<Delivery>) {
         let (desk, tasks) = (&self.desk, &mut self.tasks);
         self.destination
-            .start(deliveries, Order::None, None, desk, tasks);
+            .start(deliveries, Order::None, |_| None, desk, tasks);
     }
 
     /// What is reported by the time all tasks have ended, by id.

@@ -1,0 +1,192 @@
+//! Work of several steps: what a participant is told and what a plan may be. Pure.
+//!
+//! A *saga* is a row of `outbox.sagas`; each of its *steps* is a message that waits for its predecessor, asked to *do* or, on the way
+//! back, to *undo*. What follows from what became of a step is decided where the saga is locked, in SQL
+//! (`sql/functions/next_step.sql`): it may be cancelled, or late, while the answer is on its way.
+
+mod plan;
+
+use std::{fmt, time::Duration};
+
+use serde::Deserialize;
+use uuid::Uuid;
+
+pub use self::plan::{OnExhausted, Plan, Planned, name, path};
+
+/// What the topics of steps begin with; the saga's name follows.
+pub const TOPIC: &str = "saga:";
+
+/// What a message is a step of, and how it is sent: the column `step` of its row.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Step {
+    /// The saga.
+    pub saga: Uuid,
+    /// The saga's name.
+    pub name: String,
+    /// The step's name.
+    pub step: String,
+    /// What is asked.
+    pub phase: Phase,
+    /// What is added to the path of the endpoint's URL; begins with `/`.
+    pub path: String,
+    /// When the saga goes back, if it is not past its pivot by then: RFC 3339.
+    #[serde(default)]
+    pub deadline: Option<String>,
+    /// Of an undo: whether what is undone was done.
+    #[serde(default)]
+    pub forward: Option<Forward>,
+    /// Another time-out than the endpoint's, in seconds.
+    #[serde(default)]
+    timeout: Option<f64>,
+    /// The name of a retry policy that takes the endpoint's place.
+    #[serde(default)]
+    pub retry: Option<String>,
+    /// 202 means: not yet.
+    #[serde(default, rename = "async")]
+    pub is_async: bool,
+    /// Seconds until the same is sent again after a 202.
+    #[serde(default)]
+    lapse: Option<f64>,
+}
+
+/// What a participant is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// To do its part.
+    Do,
+    /// To undo it.
+    Undo,
+}
+
+/// What is known of a step that is to be undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Forward {
+    /// It was done.
+    Done,
+    /// Its participant may have done it, or may yet.
+    Unknown,
+}
+
+/// After a 202 without a `lapse` of its own, the same is sent again after this.
+pub const LAPSE: Duration = Duration::from_secs(60 * 60);
+
+// === impl Step ===
+
+impl Step {
+    /// Reads the column; the error says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Step, String> {
+        serde_json::from_str(text).map_err(|error| error.to_string())
+    }
+
+    /// How long a request may take, where the step says so.
+    pub fn timeout(&self) -> Option<Duration> {
+        self.timeout.and_then(seconds)
+    }
+
+    /// After a 202: how long until the same is sent again.
+    pub fn lapse(&self) -> Duration {
+        self.lapse.and_then(seconds).unwrap_or(LAPSE)
+    }
+
+    /// Whether this status means that what is asked is done. After an undo, 410 says that there is nothing left of it.
+    pub fn is_done_by(&self, status: u16) -> bool {
+        status == 410 && self.phase == Phase::Undo
+    }
+
+    /// Whether this status means that the participant has yet to do it.
+    pub fn is_begun_by(&self, status: Option<u16>) -> bool {
+        self.is_async && status == Some(202)
+    }
+}
+
+fn seconds(number: f64) -> Option<Duration> {
+    Duration::try_from_secs_f64(number).ok()
+}
+
+// === impl Phase, Forward ===
+
+impl Phase {
+    /// The word in SQL, headers and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Phase::Do => "do",
+            Phase::Undo => "undo",
+        }
+    }
+}
+
+impl Forward {
+    /// The word in SQL, headers and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Forward::Done => "done",
+            Forward::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What of an answer becomes the output of its step: the body, if it is JSON that PostgreSQL takes, as it was written.
+pub fn output(body: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(body).ok()?;
+    // Into strings and numbers, not over them: a lone surrogate or a number beyond all bounds would be refused when it is stored.
+    serde_json::from_str::<serde_json::Value>(text).ok()?;
+    Some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_read_from_its_column() {
+        let text = r#"{"saga": "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "name": "order", "step": "charge", "phase": "undo",
+            "path": "/refund", "forward": "unknown", "timeout": 2.5, "deadline": "2026-01-02T03:04:05+00:00"}"#;
+        let step = Step::parse(text).unwrap();
+        assert_eq!(step.timeout(), Some(Duration::from_millis(2500)));
+        assert_eq!(
+            (step.phase, step.forward),
+            (Phase::Undo, Some(Forward::Unknown))
+        );
+        assert_eq!((step.is_async, step.lapse()), (false, LAPSE));
+        assert!(step.is_done_by(410) && !step.is_done_by(404));
+        assert!(!step.is_begun_by(Some(202)));
+        let error = Step::parse(&text.replace("undo", "redo")).unwrap_err();
+        assert!(error.contains("redo"), "{error}");
+    }
+
+    #[test]
+    fn a_410_is_no_answer_to_a_do() {
+        let text = r#"{"saga": "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "name": "order", "step": "charge", "phase": "do",
+            "path": "/charge", "async": true, "lapse": 0.5}"#;
+        let step = Step::parse(text).unwrap();
+        assert!(!step.is_done_by(410));
+        assert!(step.is_begun_by(Some(202)) && !step.is_begun_by(Some(200)));
+        assert_eq!(step.lapse(), Duration::from_millis(500));
+    }
+
+    #[test]
+    fn an_output_is_json_as_it_was_written() {
+        for text in [
+            "{\"b\":1,\"a\":1.10}",
+            " null ",
+            "\"\\u0000\"",
+            "[]",
+            "12345678901234567890.5",
+        ] {
+            assert_eq!(output(text.as_bytes()), Some(text));
+        }
+        for body in [&b""[..], b"ok", b"{", b"\xff", b"\"\\ud800\"", b"1e999"] {
+            assert_eq!(output(body), None, "{body:?}");
+        }
+        let deep = "[".repeat(200) + &"]".repeat(200);
+        assert_eq!(output(deep.as_bytes()), None);
+    }
+}
