@@ -55,6 +55,6 @@ SELECT NULL, NULL, NULL, min(s.due_in), NULL, NULL, NULL, NULL
         UNION ALL
         SELECT (SELECT (extract(epoch FROM s.deadline_at) - extract(epoch FROM clock_timestamp()))::double precision
                   FROM outbox.sagas s
-                 WHERE s.status = 'running' AND s.wanted IS NULL AND s.deadline_at IS NOT NULL
+                 WHERE s.status IN ('running', 'parked') AND s.phase = 'do' AND s.wanted IS NULL AND s.deadline_at IS NOT NULL
                  ORDER BY s.deadline_at LIMIT 1)) s
 HAVING min(s.due_in) IS NOT NULL

@@ -5,7 +5,7 @@
 WITH newest AS MATERIALIZED (
     SELECT a.started_at, a.id, a.topic, a.endpoint, a.outcome, a.settlement, a.status, a.error
       FROM outbox.attempts a
-     WHERE a.settlement <> 'delivered' AND a.settlement IN ('retry', 'put_off', 'dead')
+     WHERE a.settlement <> 'delivered' AND a.settlement IN ('retry', 'put_off', 'dead', 'undo')
        AND ($3::text IS NULL OR a.endpoint = $3)
        AND a.started_at >= CASE WHEN starts_with($1, 'ago ') THEN now() - substr($1, 5)::interval
                                 WHEN $1 ~ '^[0-9]+ *[a-z]' THEN now() - $1::interval

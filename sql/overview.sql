@@ -26,7 +26,7 @@ WITH asked AS MATERIALIZED (
      CROSS JOIN LATERAL (SELECT a.started_at, a.duration, a.endpoint, a.settlement, a.attempt
                            FROM outbox.attempts a
                           WHERE a.started_at >= p.begins AND a.started_at < p.ends
-                            AND a.settlement IN ('delivered', 'retry', 'put_off', 'dead')
+                            AND a.settlement IN ('delivered', 'retry', 'put_off', 'dead', 'undo')
                           ORDER BY a.started_at DESC
                           LIMIT $2::integer) a
 ), partly AS MATERIALIZED (

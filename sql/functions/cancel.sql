@@ -21,6 +21,10 @@ BEGIN
         RAISE EXCEPTION 'outbox.cancel needs READ COMMITTED, not %', upper(current_setting('transaction_isolation'))
             USING HINT = 'Begin the transaction with BEGIN ISOLATION LEVEL READ COMMITTED.';
     END IF;
+    IF EXISTS (SELECT FROM outbox.messages m WHERE m.id = p_id AND m.step IS NOT NULL) THEN
+        RAISE EXCEPTION 'message % is a step of a saga', p_id USING ERRCODE = 'object_not_in_prerequisite_state',
+            HINT = 'Use outbox.cancel_saga with the saga''s id.';
+    END IF;
     PERFORM outbox.ensure_partitions();
     -- Fan-out may move it while its lane is waited for: until all lanes that it is in are locked.
     LOOP

@@ -30,6 +30,8 @@ BEGIN
         DELETE FROM outbox.dead_letters d
          USING unnest(p_ids, p_lanes, p_seqs, p_generations) AS u (id, lane, seq, generation)
          WHERE d.id = u.id AND d.lane_endpoint = u.lane AND d.seq = u.seq AND d.generation = u.generation
+           -- What follows from a step is its saga's affair.
+           AND d.step IS NULL
         RETURNING d.*
     ), opened AS (
         DELETE FROM outbox.held_keys h

@@ -32,8 +32,8 @@ DECLARE
     v_slower   interval;
 BEGIN
     -- A word that nothing has would be answered with nothing, as if all were well.
-    IF p_settlement NOT IN ('delivered', 'retry', 'put_off', 'dead', 'replayed', 'discarded', 'cancelled', 'key_released') THEN
-        RAISE EXCEPTION 'a settlement is delivered, retry, put_off, dead, replayed, discarded, cancelled or key_released, not %', p_settlement
+    IF p_settlement NOT IN ('delivered', 'retry', 'put_off', 'dead', 'undo', 'replayed', 'discarded', 'cancelled', 'key_released') THEN
+        RAISE EXCEPTION 'a settlement is delivered, retry, put_off, dead, undo, replayed, discarded, cancelled or key_released, not %', p_settlement
             USING ERRCODE = 'invalid_parameter_value';
     ELSIF p_outcome NOT IN ('success', 'redirect', 'unavailable', 'misconfigured', 'rejected', 'gone', 'proxy', 'dns', 'connect',
                             'connect_timeout', 'tls', 'reset', 'protocol', 'timeout', 'unsendable', 'aborted', 'exhausted', 'panicked',
@@ -60,7 +60,7 @@ BEGIN
            AND (p_id IS NULL OR a.id = p_id)
            AND outbox.fits(a.topic, a.endpoint, a.key, a.outcome, a.status, concat_ws(' ', a.error, a.response),
                            p_topic, p_endpoint, p_key, p_outcome, p_status, p_error)
-           AND (NOT p_failures OR a.settlement IN ('retry', 'put_off', 'dead'))
+           AND (NOT p_failures OR a.settlement IN ('retry', 'put_off', 'dead', 'undo'))
            AND (p_settlement IS NULL OR a.settlement = p_settlement)
            AND (p_relay IS NULL OR a.relay = p_relay)
            AND (p_slower IS NULL OR a.duration > v_slower)

@@ -4,7 +4,7 @@
 -- The same parameters as outbox.start_job, and all of them must fit: source = dead or delivered; topic, whole or with a `*` at its
 -- end; endpoint; key; reason of the death; HTTP status of the last answer; error = a part of the last error, in upper or lower case;
 -- since and until = when it died or was delivered. Of what was delivered several times the last time before `until` counts, and what is
--- dead since does not.
+-- dead since does not. Steps of sagas are not meant: what follows from them is their saga's affair.
 -- Returns, for each endpoint, topic and reason: messages, bytes of payload, the oldest and the newest.
 CREATE OR REPLACE FUNCTION outbox.matching(
     p_source text DEFAULT 'dead', p_topic text DEFAULT NULL, p_endpoint text DEFAULT NULL, p_key text DEFAULT NULL,
@@ -22,7 +22,7 @@ BEGIN
         RETURN QUERY
         SELECT d.endpoint, d.topic, d.reason, count(*), sum(d.size), min(d.died_at), max(d.died_at)
           FROM outbox.dead_letters d
-         WHERE d.died_at >= coalesce(p_since, '-infinity') AND d.died_at < v_until
+         WHERE d.died_at >= coalesce(p_since, '-infinity') AND d.died_at < v_until AND d.step IS NULL
            AND outbox.fits(d.topic, d.endpoint, d.key, d.reason, d.status, d.last_error,
                            p_topic, p_endpoint, p_key, p_reason, p_status, p_error)
          GROUP BY d.endpoint, d.topic, d.reason
@@ -31,7 +31,7 @@ BEGIN
         RETURN QUERY
         SELECT d.endpoint, d.topic, NULL, count(*), sum(d.size), min(d.delivered_at), max(d.delivered_at)
           FROM outbox.delivered d
-         WHERE d.delivered_at >= coalesce(p_since, '-infinity') AND d.delivered_at < v_until
+         WHERE d.delivered_at >= coalesce(p_since, '-infinity') AND d.delivered_at < v_until AND d.step IS NULL
            AND outbox.fits(d.topic, d.endpoint, d.key, NULL, NULL, NULL,
                            p_topic, p_endpoint, p_key, NULL, NULL, NULL)
            AND (SELECT true FROM outbox.delivered o

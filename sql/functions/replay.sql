@@ -19,6 +19,13 @@ DECLARE
     v_seqs        bigint[];
     v_generations integer[];
 BEGIN
+    -- What follows from a step is its saga's affair.
+    IF EXISTS (SELECT FROM outbox.dead_letters d WHERE d.id = p_id AND d.step IS NOT NULL)
+       OR p_delivered AND EXISTS (SELECT FROM outbox.delivered d WHERE d.id = p_id AND d.step IS NOT NULL)
+    THEN
+        RAISE EXCEPTION 'message % is a step of a saga', p_id USING ERRCODE = 'object_not_in_prerequisite_state',
+            HINT = 'Use outbox.resume_saga or outbox.rerun_saga with the saga''s id.';
+    END IF;
     IF p_delivered THEN
         SELECT coalesce(array_agg(d.lane_endpoint), '{}'), array_agg(d.seq), array_agg(d.generation)
           INTO v_lanes, v_seqs, v_generations

@@ -58,14 +58,15 @@ BEGIN
           FROM (SELECT f.*, row_number() OVER w AS n, sum(f.size) OVER w AS bytes
                   FROM (SELECT d.*
                           FROM (SELECT d.died_at, d.seq, d.id, d.lane_endpoint, d.generation, d.size, d.topic, d.endpoint, d.key,
-                                       d.reason, d.status, d.last_error
+                                       d.reason, d.status, d.last_error, d.step
                                   FROM outbox.dead_letters d
                                  WHERE (d.died_at, d.seq, d.id, d.lane_endpoint)
                                        > (v_job.cursor_at, v_job.cursor_seq, v_job.cursor_id, v_job.cursor_lane)
                                    AND d.died_at < v_job.until
                                  ORDER BY d.died_at, d.seq, d.id, d.lane_endpoint
                                  LIMIT v_look) d
-                         WHERE outbox.fits(d.topic, d.endpoint, d.key, d.reason, d.status, d.last_error, v_job.topic, v_job.endpoint,
+                         WHERE d.step IS NULL
+                           AND outbox.fits(d.topic, d.endpoint, d.key, d.reason, d.status, d.last_error, v_job.topic, v_job.endpoint,
                                            v_job.key, v_job.reason, v_job.status, v_job.error)
                          ORDER BY d.died_at, d.seq, d.id, d.lane_endpoint
                          LIMIT v_limit) f
@@ -77,7 +78,7 @@ BEGIN
           INTO v_at, v_seq, v_id, v_lane, v_generation
           FROM (SELECT f.*, row_number() OVER w AS n, sum(f.size) OVER w AS bytes
                   FROM (SELECT d.*
-                          FROM (SELECT d.delivered_at, d.seq, d.id, d.lane_endpoint, d.generation, d.size, d.topic, d.endpoint, d.key
+                          FROM (SELECT d.delivered_at, d.seq, d.id, d.lane_endpoint, d.generation, d.size, d.topic, d.endpoint, d.key, d.step
                                   FROM outbox.delivered d
                                  WHERE d.delivered_at >= v_job.cursor_at
                                    AND (d.delivered_at, d.seq, d.id, d.lane_endpoint)
@@ -85,7 +86,8 @@ BEGIN
                                    AND d.delivered_at < v_job.until
                                  ORDER BY d.delivered_at, d.seq, d.id, d.lane_endpoint
                                  LIMIT v_look) d
-                         WHERE outbox.fits(d.topic, d.endpoint, d.key, NULL, NULL, NULL, v_job.topic, v_job.endpoint,
+                         WHERE d.step IS NULL
+                           AND outbox.fits(d.topic, d.endpoint, d.key, NULL, NULL, NULL, v_job.topic, v_job.endpoint,
                                            v_job.key, NULL, NULL, NULL)
                            -- Of several times the last one counts.
                            AND (SELECT true FROM outbox.delivered o

@@ -362,7 +362,8 @@ CREATE TABLE outbox.sagas (
 CREATE INDEX sagas_planned ON outbox.sagas (created_at)       WHERE status = 'new' AND steps IS NOT NULL;
 CREATE INDEX sagas_named   ON outbox.sagas (name, created_at) WHERE status = 'new' AND steps IS NULL;
 CREATE INDEX sagas_back    ON outbox.sagas (id)               WHERE status = 'running' AND wanted = 'back';
-CREATE INDEX sagas_deadline ON outbox.sagas (deadline_at)     WHERE status = 'running' AND wanted IS NULL AND deadline_at IS NOT NULL;
+CREATE INDEX sagas_deadline ON outbox.sagas (deadline_at)
+    WHERE status IN ('running', 'parked') AND phase = 'do' AND wanted IS NULL AND deadline_at IS NOT NULL;
 CREATE UNIQUE INDEX sagas_message ON outbox.sagas (message)   WHERE message IS NOT NULL;
 CREATE INDEX sagas_newest ON outbox.sagas (created_at, id);
 CREATE INDEX sagas_parked ON outbox.sagas (created_at, id)    WHERE status = 'parked';

@@ -41,6 +41,12 @@ impl From<store::Error> for Problem {
             store::Error::Statement {
                 state: Some(state), ..
             } if state.starts_with("22") => StatusCode::BAD_REQUEST,
+            store::Error::Statement {
+                state: Some(state), ..
+            } if state == "55000" => StatusCode::CONFLICT,
+            store::Error::Statement {
+                state: Some(state), ..
+            } if state == "P0002" => StatusCode::NOT_FOUND,
             _ => StatusCode::SERVICE_UNAVAILABLE,
         };
         Problem::new(status, error.to_string())

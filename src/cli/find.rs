@@ -100,7 +100,7 @@ pub(super) struct Lines {
     /// With this outcome: success, unavailable, rejected, timeout, …
     #[arg(long, value_name = "CLASS")]
     outcome: Option<String>,
-    /// That led to this: `delivered`, `retry`, `put_off`, `dead`, or `replayed`, `discarded`, `cancelled`, `key_released`.
+    /// That led to this: `delivered`, `retry`, `put_off`, `dead`, `undo`, or `replayed`, `discarded`, `cancelled`, `key_released`.
     #[arg(long, value_name = "WORD")]
     settlement: Option<String>,
     /// With this HTTP status.

@@ -182,10 +182,7 @@ impl Store {
     /// The whole life of a message, as a JSON object with its payload as it was written; `None`: nothing of it is known.
     pub async fn show(&self, id: Uuid) -> Result<Option<Box<RawValue>>, Error> {
         let row = self.one(sql::SHOW, &[(&id, Type::UUID)]).await?;
-        let life: Option<String> = row.get("life");
-        life.map(RawValue::from_string)
-            .transpose()
-            .map_err(|error| unread(sql::SHOW, &error))
+        raw(sql::SHOW, row.get("life"))
     }
 
     /// Why a message is not delivered, for each endpoint that it is bound for. Nothing: no message of this id is known.
@@ -229,6 +226,16 @@ pub(super) fn read_from<T: DeserializeOwned>(
     rows.iter()
         .map(|row| serde_json::from_str(row.get(column)))
         .collect::<Result<_, _>>()
+        .map_err(|error| unread(statement, &error))
+}
+
+/// A JSON value as the database wrote it.
+pub(super) fn raw(
+    statement: sql::Statement,
+    text: Option<String>,
+) -> Result<Option<Box<RawValue>>, Error> {
+    text.map(RawValue::from_string)
+        .transpose()
         .map_err(|error| unread(statement, &error))
 }
 

@@ -1,6 +1,7 @@
 //! Work of several steps: what participants receive, what follows from their answers, and what an operator can do.
 mod next_step;
 mod plans;
+mod verbs;
 
 use std::sync::{Arc, Mutex};
 

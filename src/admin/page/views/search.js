@@ -10,7 +10,7 @@ import { list } from "../table.js";
 const REASONS = ["rejected", "attempts", "max_age", "expired", "lost"];
 const OUTCOMES = ["success", "redirect", "unavailable", "misconfigured", "rejected", "gone", "proxy", "dns", "connect", "connect_timeout", "tls", "reset",
   "protocol", "timeout", "unsendable", "aborted", "exhausted", "panicked", "lost", "expired", "replayed", "discarded", "cancelled", "key_released"];
-const SETTLEMENTS = ["delivered", "retry", "put_off", "dead", "replayed", "discarded", "cancelled", "key_released"];
+const SETTLEMENTS = ["delivered", "retry", "put_off", "dead", "undo", "replayed", "discarded", "cancelled", "key_released"];
 
 const TOPIC = { name: "topic", label: "Topic", help: "order.* too" };
 const ENDPOINT = { name: "endpoint", label: "Endpoint", options: "endpoints" };
