@@ -35,7 +35,8 @@ BEGIN
            TO outbox_reader;
         GRANT EXECUTE
            ON FUNCTION outbox.list, outbox.history, outbox.show, outbox.why, outbox.obstacles, outbox.matching, outbox.fits,
-              outbox.check_filter, outbox.find_sagas, outbox.show_saga
+              outbox.check_filter, outbox.find_sagas, outbox.matching_sagas,
+              outbox.show_saga
            TO outbox_reader;
     END IF;
 END $$;

@@ -15,6 +15,7 @@ mod find;
 mod generate;
 mod life;
 mod operate;
+mod saga;
 mod status;
 mod tail;
 mod text;
@@ -153,6 +154,9 @@ enum Command {
         #[command(flatten)]
         database: Database,
     },
+    /// See and work on sagas: work of several steps.
+    #[command(subcommand)]
+    Saga(saga::Saga),
     /// Print the script by which a shell completes this command line.
     Completions {
         /// Whose.
@@ -282,6 +286,7 @@ async fn run(command: Command) -> Result<(), Failure> {
             json,
             database,
         } => verbs::jobs(&database.open()?, abort, json).await,
+        Command::Saga(saga) => saga::saga(saga).await,
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { directory } => generate::man(directory.as_deref()),
         Command::Demo(demo) => demo::run(demo).await,
@@ -395,6 +400,10 @@ impl Failure {
             Failure::Database(store::Error::Statement {
                 state: Some(state), ..
             }) if state.starts_with("22") => 2,
+            // What was asked for can't be had.
+            Failure::Database(store::Error::Statement {
+                state: Some(state), ..
+            }) if ["55000", "P0002"].contains(&state.as_str()) => 1,
             Failure::Database(_) | Failure::Relay(relay::Error::Database(_)) => 3,
             Failure::Relay(relay::Error::Endpoint(_)) => 2,
             Failure::Relay(relay::Error::Random(_)) | Failure::Other(_) => 1,

@@ -50,7 +50,7 @@ pub use self::{
     migrate::{Migrated, SCHEMA_VERSION, script},
     overview::{Alike, Failures, Overview, Partly, Piece},
     records::{History, Partitions, Records, Retention},
-    sagas::{ListedSaga, SagaFilter, SagaVerb, Tended},
+    sagas::{Acted, ListedSaga, MatchingSagas, Refused, SagaFilter, SagaVerb, Tended},
     shape::Alterations,
     statements::STATEMENTS,
     status::{COUNTED, DeadStatus, EndpointStatus, LaneStatus, RelayStatus, Status, Waiting},

@@ -7,6 +7,7 @@
 mod act;
 mod glance;
 mod read;
+mod sagas;
 
 use std::sync::Arc;
 
@@ -56,6 +57,14 @@ pub(super) fn router(api: Api) -> Router {
         .route("/v1/keys/release", post(act::release_key))
         .route("/v1/endpoints/{endpoint}/pause", post(act::pause))
         .route("/v1/endpoints/{endpoint}/resume", post(act::resume))
+        .route("/v1/sagas", get(sagas::list))
+        .route("/v1/sagas/matching", get(sagas::matching))
+        .route("/v1/sagas/act", post(sagas::act_on_many))
+        .route("/v1/sagas/{id}", get(sagas::show))
+        .route("/v1/sagas/{id}/resume", post(sagas::resume))
+        .route("/v1/sagas/{id}/skip", post(sagas::skip))
+        .route("/v1/sagas/{id}/cancel", post(sagas::cancel))
+        .route("/v1/sagas/{id}/rerun", post(sagas::rerun))
         .route("/v1/openapi.json", get(openapi))
         .route("/v1/{*nothing}", get(nothing).post(nothing))
         .method_not_allowed_fallback(not_allowed)

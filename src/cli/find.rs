@@ -47,13 +47,13 @@ pub(super) struct Which {
 pub(super) struct Page {
     /// So many at most.
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(i32).range(1..=10_000))]
-    limit: i32,
+    pub(super) limit: i32,
     /// What the page before said of the next one.
     #[arg(long, value_name = "PLACE", value_parser = place)]
-    after: Option<Value>,
+    pub(super) after: Option<Value>,
     /// As a JSON array; the place of its last element is where the next page begins.
     #[arg(long)]
-    json: bool,
+    pub(super) json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -240,7 +240,7 @@ pub(super) fn print_line(line: &Line) -> bool {
     );
     let colour = match line.settlement.as_str() {
         "delivered" => Some(Colour::Green),
-        "retry" | "put_off" => Some(Colour::Yellow),
+        "retry" | "put_off" | "undo" => Some(Colour::Yellow),
         "dead" => Some(Colour::Red),
         // What an operator did is neither good nor bad.
         _ => None,
@@ -298,7 +298,7 @@ pub(super) fn unknown(id: Uuid) -> Failure {
 }
 
 /// A time as PostgreSQL reads it; or a duration, which is subtracted from now.
-fn when(text: &str) -> Result<String, String> {
+pub(super) fn when(text: &str) -> Result<String, String> {
     if let Ok(ago) = config::duration(text) {
         return Ok(format!("ago {} s", ago.as_secs_f64()));
     }
@@ -366,7 +366,7 @@ impl Lines {
 
 impl Page {
     /// Says how to see more, if there may be more.
-    fn next(&self, rows: usize, last: Option<&Value>) {
+    pub(super) fn next(&self, rows: usize, last: Option<&Value>) {
         match last {
             Some(place) if i32::try_from(rows) == Ok(self.limit) => {
                 say!("\nmore: --after {}", text::quoted(&place.to_string()));

@@ -7,6 +7,7 @@ use crate::{
     relay,
     retry::{self, Backoff},
     route::{Overlap, Route},
+    saga::{self, OnExhausted},
     store::{self, Bell, Store},
 };
 
@@ -108,6 +109,7 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
             early.topic
         );
     }
+    print_sagas(config);
     print_alerts(config)?;
     if let Some(collector) = &config.tracing {
         Client::new(&collector.endpoint).map_err(relay::Error::from)?;
@@ -124,6 +126,51 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
         say!("  warning: {note}");
     }
     check_doorbell(config, &store).await
+}
+
+/// What each step of each plan will do.
+fn print_sagas(config: &Config) {
+    for plan in &config.sagas.plans {
+        say!("\nsaga {}", plan.name);
+        for step in &plan.steps {
+            let undo = step.undo.as_deref();
+            let undo = undo.map_or_else(String::new, |undo| format!(", undo {undo}"));
+            let pivot = if step.pivot { ", the pivot" } else { "" };
+            let (name, to, path) = (&step.name, &step.to, &step.r#do);
+            say!("  {name} → {to}: {path}{undo}{pivot}");
+            let exhausted = match step.on_exhausted {
+                OnExhausted::Park => "the saga is parked",
+                OnExhausted::Compensate => "the saga goes back",
+            };
+            say!("    after its last attempt {exhausted}");
+            let endpoint = config
+                .endpoints
+                .iter()
+                .find(|endpoint| endpoint.name == *to);
+            if let Some(timeout) = step.timeout {
+                say!("    a request may take {}", show(timeout));
+            }
+            if step.is_async {
+                let lapse = step.lapse.unwrap_or(saga::LAPSE);
+                say!(
+                    "    202 means not yet: the same is sent again after {}",
+                    show(lapse)
+                );
+            }
+            let of = |name: &Option<String>| {
+                let named = name
+                    .as_ref()
+                    .and_then(|name| config.sagas.policies.get(name));
+                named.or(endpoint.map(|endpoint| &endpoint.retry))
+            };
+            if let Some(retry) = of(&step.retry) {
+                print_retries(retry, "");
+            }
+            if let (Some(_), Some(retry)) = (&step.undo_retry, of(&step.undo_retry)) {
+                print_retries(retry, " of the undo");
+            }
+        }
+    }
 }
 
 /// Says who is told of what is wrong.

@@ -460,7 +460,7 @@ fn positive(text: &str) -> Result<f64, String> {
 // === impl By ===
 
 impl By {
-    fn mandate(&self) -> Mandate<'_> {
+    pub(super) fn mandate(&self) -> Mandate<'_> {
         Mandate {
             by: self.by.as_deref(),
             why: self.why.as_deref(),

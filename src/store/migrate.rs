@@ -78,6 +78,7 @@ const FUNCTIONS: &[&str] = &[
     include_str!("../../sql/functions/cancel_saga.sql"),
     include_str!("../../sql/functions/rerun_saga.sql"),
     include_str!("../../sql/functions/find_sagas.sql"),
+    include_str!("../../sql/functions/matching_sagas.sql"),
     include_str!("../../sql/functions/show_saga.sql"),
     include_str!("../../sql/functions/take_tokens.sql"),
     include_str!("../../sql/functions/report.sql"),

@@ -67,6 +67,41 @@ pub struct ListedSaga {
     pub place: Value,
 }
 
+/// Sagas of one kind that a filter means.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
+pub struct MatchingSagas {
+    /// Their name.
+    pub name: String,
+    /// Where they stand.
+    pub status: String,
+    /// The step that they are at.
+    pub step: Option<String>,
+    /// `do` or `undo`.
+    pub phase: String,
+    /// How many.
+    pub sagas: i64,
+}
+
+/// What became of many sagas, a page of them.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Acted {
+    /// Those of which it was wanted with success.
+    pub done: Vec<Uuid>,
+    /// Those of which it can't be had, and why.
+    pub refused: Vec<Refused>,
+    /// Where the next page begins; `None`: there is none.
+    pub next: Option<Value>,
+}
+
+/// A saga of which something can't be had.
+#[derive(Clone, Debug, Serialize)]
+pub struct Refused {
+    /// Its id.
+    pub id: Uuid,
+    /// Why not.
+    pub error: String,
+}
+
 /// What an operator wants of a saga.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SagaVerb {
@@ -108,19 +143,50 @@ impl Store {
         after: Option<&Value>,
         limit: i32,
     ) -> Result<Vec<ListedSaga>, Error> {
-        let parameters: [Parameter<'_>; 9] = [
-            (&filter.name, Type::TEXT),
-            (&filter.key, Type::TEXT),
-            (&filter.status, Type::TEXT),
-            (&filter.step, Type::TEXT),
-            (&filter.error, Type::TEXT),
-            (&filter.since, Type::TEXT),
-            (&filter.until, Type::TEXT),
-            (&after, Type::JSON),
-            (&limit, Type::INT4),
-        ];
+        let mut parameters = filter.parameters();
+        parameters.push((&after, Type::JSON));
+        parameters.push((&limit, Type::INT4));
         let rows = self.call(sql::FIND_SAGAS, &parameters).await?;
         find::read(sql::FIND_SAGAS, &rows)
+    }
+
+    /// How many sagas a filter means, by name, status and step.
+    pub async fn matching_sagas(&self, filter: &SagaFilter) -> Result<Vec<MatchingSagas>, Error> {
+        let rows = self.call(sql::MATCHING_SAGAS, &filter.parameters()).await?;
+        find::read(sql::MATCHING_SAGAS, &rows)
+    }
+
+    /// Does what an operator wants of a page of sagas, each in a transaction of its own: one of which it can't be had does not stand in
+    /// the way of the others.
+    pub async fn act_on_sagas(
+        &self,
+        filter: &SagaFilter,
+        verb: &SagaVerb,
+        mandate: Mandate<'_>,
+        after: Option<&Value>,
+        limit: i32,
+    ) -> Result<Acted, Error> {
+        let mut sagas = self.find_sagas(filter, after, limit).await?;
+        let full = i32::try_from(sagas.len()).is_ok_and(|rows| rows == limit);
+        let mut acted = Acted::default();
+        for saga in &sagas {
+            match self.act_on_saga(saga.id, verb, mandate).await {
+                Ok(_) => acted.done.push(saga.id),
+                Err(Error::Statement {
+                    state: Some(state),
+                    message,
+                    ..
+                }) if ["55000", "22023", "P0002"].contains(&state.as_str()) => {
+                    acted.refused.push(Refused {
+                        id: saga.id,
+                        error: message,
+                    });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        acted.next = sagas.pop().filter(|_| full).map(|last| last.place);
+        Ok(acted)
     }
 
     /// The whole life of a saga, as a JSON object; `None`: there is none of this id.
@@ -162,6 +228,30 @@ impl Store {
             SagaVerb::Rerun { .. } => "running".into(),
             SagaVerb::Resume { .. } | SagaVerb::Skip | SagaVerb::Cancel => row.get("status"),
         })
+    }
+}
+
+// === impl SagaFilter ===
+
+impl SagaFilter {
+    /// Whether it lets all pass.
+    pub fn is_empty(&self) -> bool {
+        *self == SagaFilter::default()
+    }
+
+    fn parameters(&self) -> Vec<Parameter<'_>> {
+        let fields = [
+            &self.name,
+            &self.key,
+            &self.status,
+            &self.step,
+            &self.error,
+            &self.since,
+            &self.until,
+        ];
+        fields
+            .map(|field| -> Parameter<'_> { (field, Type::TEXT) })
+            .into()
     }
 }
 

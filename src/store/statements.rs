@@ -52,6 +52,7 @@ statements! {
     MAINTAIN_PARTITIONS = "maintain_partitions",
     MARK_LISTENER = "mark_listener",
     MATCHING = "matching",
+    MATCHING_SAGAS = "matching_sagas",
     MISSING_ROLES = "missing_roles",
     OLDEST_DUE = "oldest_due",
     OVERVIEW = "overview",

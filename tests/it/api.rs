@@ -22,6 +22,7 @@ use crate::support::{
 mod document;
 mod glance;
 mod problems;
+mod sagas;
 
 /// A relay with an API, its database, and a receiver that refuses the first so many.
 struct Stage {

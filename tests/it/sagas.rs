@@ -1,4 +1,5 @@
 //! Work of several steps: what participants receive, what follows from their answers, and what an operator can do.
+mod doors;
 mod next_step;
 mod plans;
 mod verbs;

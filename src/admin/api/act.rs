@@ -20,7 +20,7 @@ use crate::store::{Filter, Mandate, Verb};
 type Answer = Result<Json<Value>, Problem>;
 
 /// A JSON object, or nothing where all of it may be left out.
-pub(super) struct Body<T>(T);
+pub(super) struct Body<T>(pub(super) T);
 
 impl<T: DeserializeOwned> FromRequest<Api> for Body<T> {
     type Rejection = Problem;
@@ -45,7 +45,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for Body<T> {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Reasoned {
-    why: Option<String>,
+    pub(super) why: Option<String>,
 }
 
 /// An object without members.
@@ -259,6 +259,6 @@ fn not_pending(id: Uuid) -> Problem {
     ))
 }
 
-fn mandate<'a>(by: &'a str, why: Option<&'a str>) -> Mandate<'a> {
+pub(super) fn mandate<'a>(by: &'a str, why: Option<&'a str>) -> Mandate<'a> {
     Mandate { by: Some(by), why }
 }

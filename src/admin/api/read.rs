@@ -213,7 +213,10 @@ pub(super) async fn job(Given(api): Given<Api>, _: Reader, job: Of<i64>) -> Answ
     answer(&found.ok_or_else(|| Problem::missing(format!("there is no job {job}")))?)
 }
 
-fn page(after: Option<&str>, limit: Option<i32>) -> Result<(Option<Value>, i32), Problem> {
+pub(super) fn page(
+    after: Option<&str>,
+    limit: Option<i32>,
+) -> Result<(Option<Value>, i32), Problem> {
     let after = after.map(|after| match serde_json::from_str(after) {
         Ok(place @ Value::Array(_)) => Ok(place),
         _ => Err(Problem::bad(
@@ -228,7 +231,7 @@ fn page(after: Option<&str>, limit: Option<i32>) -> Result<(Option<Value>, i32),
 }
 
 /// The place of the last row, as a string that can be sent back, if there may be more.
-fn next(place: Option<&Value>, rows: usize, limit: i32) -> Option<String> {
+pub(super) fn next(place: Option<&Value>, rows: usize, limit: i32) -> Option<String> {
     place
         .filter(|_| i32::try_from(rows) == Ok(limit))
         .map(Value::to_string)

@@ -103,9 +103,8 @@ fn step(
     let retry = policy("retry");
     let undo_retry = policy("undo_retry");
     let duration = |key| {
-        section
-            .has(key)
-            .then(|| section.duration(key, MILLISECOND, MILLISECOND..))
+        let given = section.duration(key, MILLISECOND, MILLISECOND..);
+        section.has(key).then_some(given)
     };
     let both = [OnExhausted::Park, OnExhausted::Compensate].map(|what| (what.as_str(), what));
     Some(Planned {

@@ -111,7 +111,7 @@ defaults.retry.factor = nan => must be from 1 to 100, found nan
 defaults.retry.factor = inf => must be from 1 to 100, found inf
 defaults.retry.factor = "2" => expected a number such as 2.0, found the text "2"
 database.ca_file = 5 => expected a path such as "/etc/ca.pem", found the number 5
- ; unknown.x = 1 => line 2, unknown: unknown key; known here: alerts, database, defaults, endpoints, history, http, relay, routes, tracing
+ ; unknown.x = 1 => line 2, unknown: unknown key; known here: alerts, database, defaults, endpoints, history, http, relay, retries, routes, sagas, tracing
 alerts.off = ["pause"] => line 1, alerts.off[0]: expected one of failures, dead_letters, oldest_due, paused, no_route, found "pause"
 alerts.failure_ratio = 0 => line 1, alerts.failure_ratio: must be from 0.01 to 1, found 0
 alerts.topic = "outbox.alert" => line 1, alerts.topic: no route takes "outbox.alert": its messages would stay pending
@@ -135,6 +135,18 @@ defaults.trace = "yes" => line 1, defaults.trace: expected true or false, found 
 [[routes]] ; topic = "a" ; to = ["billing"] ; order = "seq" => line 4, routes[0].order: expected "none" or "key", found "seq"
 [[routes]] ; topic = "a" ; to = ["billing"] ; order = "key" ; on_dead = "stop" => expected "hold" or "continue", found "stop"
 [[routes]] ; topic = "a" ; to = ["billing"] ; on_dead = "hold" => means something only with order = "key"
+[[sagas]] ; name = "s" => line 1, sagas[0].steps: must be 1 to 50 [[sagas.steps]], each with name, to and do
+[[sagas]] ; name = "a b" ; [[sagas.steps]] ; name = "a" ; to = "billing" ; do = "/a" => line 2, sagas[0].name: must be 1 to 64 letters, digits
+[[sagas]] ; name = "s" ; [[sagas.steps]] ; to = "billing" ; do = "/a" => sagas[0].steps[0].name: is missing
+[[sagas]] ; name = "s" ; [[sagas.steps]] ; name = "a" ; to = "bank" ; do = "/a" => line 5, sagas[0].steps[0].to: there is no endpoint "bank", only "billing"
+[[sagas]] ; name = "s" ; [[sagas.steps]] ; name = "a" ; to = "billing" ; do = "a/../b" => sagas[0].steps[0].do: must be a path that begins with /
+[[sagas]] ; name = "s" ; [[sagas.steps]] ; name = "a" ; to = "billing" ; do = "/a" ; retry = "x" => line 7, sagas[0].steps[0].retry: there are no [[retries]] with the name "x"
+[[sagas]] ; name = "s" ; [[sagas.steps]] ; name = "a" ; to = "billing" ; do = "/a" ; on_exhausted = "stop" => expected "park" or "compensate", found "stop"
+[[sagas]] ; name = "s" ; [[sagas.steps]] ; name = "a" ; to = "billing" ; do = "/a" ; lapse = "1h" => line 7, sagas[0].steps[0].lapse: the step is not async
+[[sagas]] ; name = "s" ; steps = [{ name = "a", to = "billing", do = "/a" }, { name = "a", to = "billing", do = "/a" }] => sagas[0].steps[1].name: an earlier step is called a, too
+[[sagas]] ; name = "s" ; steps = [{ name = "a", to = "billing", do = "/a" }] ; [[sagas]] ; name = "s" ; steps = [{ name = "a", to = "billing", do = "/a" }] => line 5, sagas[1].name: there is another saga "s"
+[[retries]] ; name = "r" ; [[retries]] ; name = "r" => line 4, retries[1].name: there is another policy "r"
+[[retries]] ; name = "r" ; attempts = 3 => line 3, retries[0].attempts: unknown key
 [[endpoints]] ; name = "billing" ; url = "http://h" => line 5, endpoints[1].name: there is another endpoint "billing"
 "#;
 

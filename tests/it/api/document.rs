@@ -56,6 +56,12 @@ async fn an_independent_tool_finds_the_api_as_it_is_described() {
     let dead = stage.dead(3).await;
     let insert = "insert into outbox.messages (topic, due_at) values ('t', now() + interval '1 day') returning id";
     let pending: Uuid = one(&stage.client, insert).await;
+    let saga = "insert into outbox.sagas (name, key, steps) values ('s', gen_random_uuid()::text,
+        '[{\"name\": \"a\", \"to\": \"nowhere\", \"do\": \"/a\"}]') returning id";
+    let sagas: [Uuid; 2] = [
+        one(&stage.client, saga).await,
+        one(&stage.client, saga).await,
+    ];
     let directory = Directory::new();
     let url = format!("http://{}/v1/openapi.json", stage.relay.address);
     let tool = Path::new(&python).with_file_name("schemathesis");
@@ -70,6 +76,8 @@ async fn an_independent_tool_finds_the_api_as_it_is_described() {
             ("DEAD_2", dead[1].to_string()),
             ("DEAD_3", dead[2].to_string()),
             ("PENDING", pending.to_string()),
+            ("SAGA_1", sagas[0].to_string()),
+            ("SAGA_2", sagas[1].to_string()),
         ])
         .arg(format!("--header=Authorization: Bearer {OPERATOR}"))
         .current_dir(directory.write("here", "").parent().unwrap())

@@ -253,7 +253,10 @@ async fn each_role_has_these_rights_and_no_others() {
             &[],
         )
         .await;
-    assert_eq!(rights, ["outbox_writer: insert messages, select messages"]);
+    assert_eq!(
+        rights,
+        ["outbox_writer: insert messages, insert sagas, select messages, select sagas"]
+    );
     let columns: Vec<String> = outbox
         .all(
             "select a.attname::text from pg_attribute a
