@@ -229,9 +229,10 @@ async fn run(command: Command) -> Result<(), Failure> {
             config,
             until_empty,
         } => {
+            let shutdown = shutdown();
             let source = config::Source::new(&config)?;
             let config = source.parse(&source.read()?)?;
-            let run = app::run(config, Some(source), until_empty, shutdown());
+            let run = app::run(config, Some(source), until_empty, shutdown);
             let summary = Box::pin(run).await?;
             if until_empty {
                 say!(
@@ -262,9 +263,10 @@ async fn run(command: Command) -> Result<(), Failure> {
         } => {
             let store = database.open()?;
             let doorbell = wanted(doorbell, no_doorbell);
-            operate::migrate(&store, guard.as_deref(), accept_copy, doorbell).await
+            let migrate = operate::migrate(&store, guard.as_deref(), accept_copy, doorbell);
+            or_a_signal(migrate).await
         }
-        Command::Check { config } => operate::check(&config::load(&config)?).await,
+        Command::Check { config } => or_a_signal(operate::check(&config::load(&config)?)).await,
         Command::Status(args) => status::status(args).await,
         Command::Pause {
             endpoint,
@@ -353,19 +355,30 @@ fn written(text: &[u8]) -> bool {
     out.write_all(text).and_then(|()| out.flush()).is_ok()
 }
 
-/// Ends at the first SIGTERM or SIGINT.
-async fn shutdown() {
+/// Ends at the first SIGTERM or SIGINT after this call, not only after it is first waited for: one that nobody listens for kills a
+/// process, and is lost on the first one of a container.
+fn shutdown() -> impl Future<Output = ()> {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut terminate), Ok(mut interrupt)) = (
-        signal(SignalKind::terminate()),
-        signal(SignalKind::interrupt()),
-    ) else {
-        tracing::error!("signals can't be listened for: only SIGKILL will stop this process");
-        return std::future::pending().await;
-    };
+    let terminate = signal(SignalKind::terminate());
+    let interrupt = signal(SignalKind::interrupt());
+    async {
+        let (Ok(mut terminate), Ok(mut interrupt)) = (terminate, interrupt) else {
+            tracing::error!("signals can't be listened for: only SIGKILL will stop this process");
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = terminate.recv() => tracing::info!("SIGTERM"),
+            _ = interrupt.recv() => tracing::info!("SIGINT"),
+        }
+    }
+}
+
+/// For what runs as the first process of a container and waits for a database: the kernel ends any other process at these signals.
+/// What was begun there is rolled back.
+async fn or_a_signal(command: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
     tokio::select! {
-        _ = terminate.recv() => tracing::info!("SIGTERM"),
-        _ = interrupt.recv() => tracing::info!("SIGINT"),
+        done = command => done,
+        () = shutdown() => Err(Failure::Other("ended by a signal".into())),
     }
 }
 

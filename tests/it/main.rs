@@ -25,6 +25,7 @@ mod guest;
 mod headers;
 mod health;
 mod http2;
+mod image;
 mod isolation;
 mod lab;
 mod layers;

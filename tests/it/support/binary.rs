@@ -131,7 +131,8 @@ impl Directory {
         self.spawn(command, name)
     }
 
-    fn spawn(&self, mut command: Command, name: &str) -> Process {
+    /// Starts a command as it is, logging under this name.
+    pub(crate) fn spawn(&self, mut command: Command, name: &str) -> Process {
         let log = self.0.join(format!("{name}.log"));
         let child = command
             .stdin(Stdio::null())
@@ -182,6 +183,17 @@ impl Process {
         if let Some(pid) = pid.and_then(Pid::from_raw) {
             kill_process(pid, signal).ok();
         }
+    }
+
+    /// Its first child, once it has one.
+    pub(crate) fn child(&self) -> Option<Pid> {
+        let parent = format!("PPid:\t{}\n", self.child.id().unwrap());
+        let processes = fs::read_dir("/proc").unwrap();
+        processes.flatten().find_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let status = fs::read_to_string(entry.path().join("status")).ok()?;
+            status.contains(&parent).then(|| Pid::from_raw(pid))?
+        })
     }
 
     /// What it ended with; panics if it doesn't end in time.
