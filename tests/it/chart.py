@@ -14,8 +14,9 @@ import kubernetes_validate
 import yaml
 
 HELM, CHARTS, HERE = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
-# The oldest and the newest that the chart is for.
-VERSIONS = ["1.29", "1.35"]
+# Those that the chart is for: each is tried with what is rendered by default, with all of it, and for jobs and sidecars.
+VERSIONS = ["1.29", "1.30", "1.31", "1.32", "1.33", "1.34", "1.35"]
+ENDS = [VERSIONS[0], VERSIONS[-1]]
 # Schemas of their own, which the validator has not.
 FOREIGN = {"PodMonitor", "PrometheusRule", "ScaledObject"}
 CONFIG = {
@@ -34,17 +35,17 @@ def merged(one, other):
     return {**one, **{key: merged(one[key], value) if isinstance(value, dict) and isinstance(one.get(key), dict) and key != "config" else value for key, value in other.items()}}
 
 
-def render(chart, values, release="shop"):
+def render(chart, values, version=VERSIONS[-1]):
     """The documents, and what was said where there are none."""
     path = HERE / "values.json"
     path.write_text(json.dumps(values))
-    done = helm("template", release, str(chart), "--namespace", "here", "--values", str(path), "--api-versions", "monitoring.coreos.com/v1")
+    done = helm("template", "shop", str(chart), "--namespace", "here", "--values", str(path), "--kube-version", version + ".0")
     if done.returncode:
         return None, done.stderr
     return [document for document in yaml.safe_load_all(done.stdout) if document], ""
 
 
-def check(documents):
+def check(documents, versions=ENDS):
     """What holds for everything that is rendered."""
     names = set()
     for document in documents:
@@ -52,12 +53,14 @@ def check(documents):
         assert (kind, name) not in names, f"{kind} {name} comes twice"
         names.add((kind, name))
         if kind not in FOREIGN:
-            for version in VERSIONS:
+            for version in versions:
                 kubernetes_validate.validate(document, version, strict=True)
         if kind == "ConfigMap":
             assert "postgres://" not in json.dumps(document), "a ConfigMap holds no secret"
         if kind in ("Deployment", "Job"):
             pod(document["spec"]["template"]["spec"])
+        if kind == "CronJob":
+            pod(document["spec"]["jobTemplate"]["spec"]["template"]["spec"])
         if kind == "Deployment":
             selector = document["spec"]["selector"]["matchLabels"]
             labels = document["spec"]["template"]["metadata"]["labels"]
@@ -101,6 +104,7 @@ def alone():
         {"http": {"tokensSecret": "tokens", "maxDueAge": "10m"}, "secretMounts": [{"secret": "hook", "path": "/run/secrets/hook"}]},
         {"image": {"digest": "sha256:" + "0" * 64, "pullSecrets": ["pull"]}, "database": {"existingSecret": "db", "caConfigMap": "ca"}},
         {"serviceAccount": {"create": False}, "topologySpreadConstraints": [], "config": "[[endpoints]]\nname = \"a\"\n"},
+        {"cronJob": {"enabled": True, "timeZone": "Europe/Berlin"}, "podLabels": {"team": "shop"}},
     ]
     scalings = [{}, {"autoscaling": {"enabled": True}}, {"keda": {"enabled": True}}]
     rendered = 0
@@ -148,10 +152,79 @@ def alone():
         ({"terminationGracePeriodSeconds": 20}, "requests on their way may take relay.grace, 20 s"),
         ({"config": {**CONFIG, "relay": {"grace": "1m30s"}}}, "may take relay.grace, 90 s"),
         ({"autoscaling": {"enabled": True}, "keda": {"enabled": True}}, "one of the two"),
+        ({"cronJob": {"enabled": True, "schedule": "every five minutes"}}, "at '/cronJob/schedule'"),
+        ({"cronJob": {"enabled": True}, "deployment": {"enabled": False}, "terminationGracePeriodSeconds": 20}, "may take relay.grace, 20 s"),
     ]:
         documents, error = render(chart, merged(BASE, values))
         assert documents is None and part in error, f"{values}: {part}\n{error}"
     return rendered
+
+
+def matrix():
+    """Each version takes what is rendered for it, by default and with all that can be had at once."""
+    chart = CHARTS / "outbox-relay"
+    everything = {
+        **{name: {"enabled": True} for name in ["podMonitor", "prometheusRule", "dashboard", "keda", "cronJob"]},
+        "migrate": {"enabled": True, "existingSecret": "owner"},
+        "networkPolicy": {"enabled": True, "ingress": [{"podSelector": {}}], "egress": [{"ports": [{"port": 443}]}]},
+        "http": {"tokensSecret": "tokens", "maxDueAge": "10m"},
+        "secretMounts": [{"secret": "hook", "path": "/run/secrets/hook"}],
+        "image": {"pullSecrets": ["pull"]},
+        "database": {"caConfigMap": "ca"},
+        "serviceAccount": {"annotations": {"a": "b"}},
+        "env": [{"name": "OUTBOX__RELAY__LEASE", "value": "5s"}],
+        "podAnnotations": {"a": "b"},
+        "podLabels": {"team": "shop"},
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": {"topologyKey": "zone"}}]}},
+        "priorityClassName": "high",
+    }
+    scaled = {**everything, "keda": {"enabled": False}, "autoscaling": {"enabled": True}}
+    for version in VERSIONS:
+        for values, kinds in [(BASE, 4), (merged(BASE, everything), 10), (merged(BASE, scaled), 10)]:
+            documents, error = render(chart, values, version)
+            assert documents, error
+            assert len({document["kind"] for document in documents}) == kinds, [document["kind"] for document in documents]
+            check(documents, [version])
+    documents, error = render(chart, BASE, "1.28")
+    assert documents is None and "1.28" in error, error
+    return 3 * len(VERSIONS)
+
+
+def cron_job():
+    documents, error = render(CHARTS / "outbox-relay", merged(BASE, {"deployment": {"enabled": False}, "cronJob": {"enabled": True}}))
+    assert documents, error
+    check(documents)
+    assert sorted(document["kind"] for document in documents) == ["ConfigMap", "CronJob", "ServiceAccount"]
+    job = of(documents, "CronJob")["spec"]["jobTemplate"]["spec"]
+    [relay] = job["template"]["spec"]["containers"]
+    assert relay["args"][-1] == "--until-empty" and "readinessProbe" not in relay
+    assert job["podFailurePolicy"]["rules"][0]["onExitCodes"]["containerName"] == relay["name"]
+    # Beside relays that stay, its pods are none of theirs: no budget, no count and no selector means them.
+    documents, _ = render(CHARTS / "outbox-relay", merged(BASE, {"cronJob": {"enabled": True}}))
+    labels = of(documents, "CronJob")["spec"]["jobTemplate"]["spec"]["template"]["metadata"]["labels"]
+    for kind in ("Deployment", "PodDisruptionBudget"):
+        assert not of(documents, kind)["spec"]["selector"]["matchLabels"].items() <= labels.items(), kind
+    (HERE / "job.json").write_text(json.dumps(relay))
+
+
+def flat(values, path=""):
+    """Each value that has none below it, by its path."""
+    if isinstance(values, dict) and values:
+        return {name: value for key, below in values.items() for name, value in flat(below, f"{path}.{key}").items()}
+    return {path[1:]: values}
+
+
+def values_table():
+    """The README has each value of the chart with its default, and is what scripts/chart-values makes of it."""
+    done = subprocess.run([CHARTS.parent / "scripts/chart-values", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    chart = CHARTS / "outbox-relay"
+    table = [line.split(" | ") for line in (chart / "README.md").read_text().splitlines() if line.startswith("| `")]
+    told = {cells[0].strip("|` "): yaml.safe_load(cells[1].strip("`")) for cells in table if cells[1].startswith("`")}
+    there = flat(yaml.safe_load((chart / "values.yaml").read_text()))
+    assert {name: told.get(name) for name in there} == there
 
 
 def sidecar():
@@ -161,7 +234,15 @@ def sidecar():
     documents, error = render(chart, {})
     assert documents, error
     check(documents)
-    assert [document["kind"] for document in documents] == ["ConfigMap", "Deployment"]
+    assert [document["kind"] for document in documents] == ["ConfigMap", "Deployment", "Job"]
+    for version in VERSIONS:
+        rendered, error = render(chart, {}, version)
+        assert rendered == documents, error
+        check(rendered, [version])
+    job = of(documents, "Job")["spec"]["template"]["spec"]
+    [work], [relay] = job["initContainers"], job["containers"]
+    assert work["name"] == "report" and relay["args"][-1] == "--until-empty" and "restartPolicy" not in relay
+    assert "startupProbe" not in relay and "readinessProbe" not in relay
     spec = of(documents, "Deployment")["spec"]["template"]["spec"]
     [relay] = spec["initContainers"]
     assert relay["restartPolicy"] == "Always" and "startupProbe" not in relay and "readinessProbe" not in relay
@@ -178,5 +259,7 @@ def sidecar():
     assert names == ["outbox-relay", "app"], names
 
 
-print(alone(), "renderings")
+print(alone() + matrix(), "renderings")
+cron_job()
 sidecar()
+values_table()

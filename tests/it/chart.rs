@@ -42,14 +42,21 @@ async fn they_render_what_kubernetes_takes_and_the_container_delivers() {
     assert!(checked.status.success(), "{said}{wrong}");
     assert!(said.contains(" renderings"), "{said}");
 
-    // The container's own command, with its own variables, where its files are mounted.
+    // A job's own command, with its own variables, where its files are mounted. Relays that stay have the same, but for its end.
     let database = database().await;
     let client = database.connect().await;
     let receiver = Receiver::start(|_| Reply::status(200)).unwrap();
     insert(&client, "order.created", 3).await;
     let url = directory.write("url", &database.url);
-    let container = fs::read_to_string(here.join("container.json")).unwrap();
-    let container: Value = serde_json::from_str(&container).unwrap();
+    let read = |name| -> Value {
+        serde_json::from_str(&fs::read_to_string(here.join(name)).unwrap()).unwrap()
+    };
+    let (stays, container) = (read("container.json"), read("job.json"));
+    assert_eq!(stays["env"], container["env"]);
+    let arguments = container["args"].as_array().unwrap();
+    let (last, others) = arguments.split_last().unwrap();
+    assert_eq!(stays["args"].as_array().unwrap(), others);
+    assert_eq!(last, "--until-empty");
     let mounted = |text: &str| {
         let text = text.replace("/etc/outbox-relay", &here.display().to_string());
         text.replace(
@@ -58,7 +65,7 @@ async fn they_render_what_kubernetes_takes_and_the_container_delivers() {
         )
     };
     let mut relay = Command::new(env!("CARGO_BIN_EXE_outbox-relay"));
-    for argument in container["args"].as_array().unwrap() {
+    for argument in arguments {
         relay.arg(mounted(argument.as_str().unwrap()));
     }
     for variable in container["env"].as_array().unwrap() {
@@ -67,7 +74,6 @@ async fn they_render_what_kubernetes_takes_and_the_container_delivers() {
         relay.env(variable["name"].as_str().unwrap(), value);
     }
     let output = relay
-        .arg("--until-empty")
         .env("OUTBOX__ENDPOINTS__BILLING__URL", receiver.url("/hook"))
         .stdin(Stdio::null())
         .kill_on_drop(true)

@@ -66,14 +66,15 @@ seccompProfile:
 
 {{/*
 The container, alone or beside an application: `values` as this chart has them, `version` of the image, `sidecar`: the application must
-neither wait for it at its start nor be taken out of service by it, so it has the one probe that only ends in a restart of its own.
+neither wait for it at its start nor be taken out of service by it, so it has the one probe that only ends in a restart of its own;
+`untilEmpty`: it ends when nothing is due, and nobody waits for it or asks it for anything meanwhile.
 */}}
 {{- define "outbox-relay.container" -}}
 {{- $v := .values -}}
 name: outbox-relay
 image: {{ include "outbox-relay.image" (dict "image" $v.image "version" .version) | quote }}
 imagePullPolicy: {{ $v.image.pullPolicy }}
-args: [run, --config, /etc/outbox-relay/relay.toml]
+args: [run, --config, /etc/outbox-relay/relay.toml{{ if .untilEmpty }}, --until-empty{{ end }}]
 env:
   - name: OUTBOX__RELAY__NAME
     valueFrom:
@@ -110,7 +111,7 @@ livenessProbe:
   httpGet: {path: /livez, port: outbox-http}
   periodSeconds: 10
   failureThreshold: 6
-{{- if not .sidecar }}
+{{- if not (or .sidecar .untilEmpty) }}
 startupProbe:
   httpGet: {path: /startupz, port: outbox-http}
   periodSeconds: 2
@@ -147,6 +148,49 @@ volumeMounts:
     mountPath: {{ $mount.path | quote }}
     readOnly: true
   {{- end }}
+{{- end -}}
+
+{{/* The pod, of this chart: `root`, and `untilEmpty` as above. */}}
+{{- define "outbox-relay.pod" -}}
+{{- $v := .root.Values -}}
+{{- $grace := include "outbox-relay.grace" (dict "config" $v.config) | int -}}
+{{- if le (int $v.terminationGracePeriodSeconds) $grace -}}
+{{- fail (printf "terminationGracePeriodSeconds: %d, and requests on their way may take relay.grace, %d s, to end: more than that, or SIGKILL comes first" (int $v.terminationGracePeriodSeconds) $grace) -}}
+{{- end -}}
+serviceAccountName: {{ include "outbox-relay.serviceAccount" .root }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+terminationGracePeriodSeconds: {{ $v.terminationGracePeriodSeconds }}
+{{- with $v.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with $v.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  fsGroup: 65532
+  seccompProfile:
+    type: RuntimeDefault
+containers:
+  - {{- include "outbox-relay.container" (dict "values" $v "version" .root.Chart.AppVersion "untilEmpty" .untilEmpty) | nindent 4 }}
+volumes:
+  {{- include "outbox-relay.volumes" (dict "values" $v "config" (include "outbox-relay.name" .root)) | nindent 2 }}
+{{- with $v.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $v.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $v.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end -}}
 
 {{- define "outbox-relay.volumes" -}}

@@ -18,8 +18,16 @@ A native sidecar is an init container that stays: it starts before the applicati
 - {{- include "outbox-relay.sidecar.body" . | nindent 2 }}
 {{- end -}}
 
+{{/*
+The container of a Job whose own work is done in `initContainers`: it delivers what they have written, and with it the Job ends. Beside the
+work it would find nothing to do yet, and end before it.
+*/}}
+{{- define "outbox-relay.sidecar.untilEmpty" -}}
+- {{- include "outbox-relay.sidecar.body" (merge (dict "untilEmpty" true) .) | nindent 2 }}
+{{- end -}}
+
 {{- define "outbox-relay.sidecar.body" -}}
-{{- include "outbox-relay.container" (dict "values" .values "version" (index .root.Subcharts "outbox-relay").Chart.AppVersion "sidecar" true) }}
+{{- include "outbox-relay.container" (dict "values" .values "version" (index .root.Subcharts "outbox-relay").Chart.AppVersion "sidecar" true "untilEmpty" .untilEmpty) }}
 {{- end -}}
 
 {{- define "outbox-relay.sidecar.volumes" -}}
