@@ -1,5 +1,5 @@
 //! The charts: what they render is right, wrong values are refused, and the container that they make does its work.
-use std::{env, fs, process::Stdio, time::Duration};
+use std::{fs, process::Stdio, time::Duration};
 
 use outbox_relay::lab::receiver::{Receiver, Reply};
 use serde_json::Value;
@@ -9,18 +9,8 @@ use crate::support::{
     binary::Directory,
     database,
     rows::{count, insert},
+    told,
 };
-
-#[allow(
-    clippy::disallowed_methods,
-    reason = "it is not configuration of the relay, but tells the tests where it is"
-)]
-fn told(name: &str) -> String {
-    let value = env::var(name);
-    value.unwrap_or_else(|_| {
-        panic!("{name} is not set: run the tests with scripts/test, which sets it")
-    })
-}
 
 #[tokio::test]
 async fn they_render_what_kubernetes_takes_and_the_container_delivers() {

@@ -42,6 +42,7 @@ mod patience;
 mod pooler;
 mod reap;
 mod relays;
+mod release;
 mod reload;
 mod resources;
 mod rotation;

@@ -252,6 +252,13 @@ fn server() -> Url {
     server.parse().unwrap()
 }
 
+/// Where scripts/setup has put a program.
+pub(crate) fn told(name: &str) -> String {
+    variable(name).unwrap_or_else(|| {
+        panic!("{name} is not set: run the tests with scripts/test, which sets it")
+    })
+}
+
 fn variable(name: &str) -> Option<String> {
     #[allow(
         clippy::disallowed_methods,
