@@ -1,6 +1,7 @@
 """Renders the charts with Helm, and checks what comes out: against the schemas of Kubernetes, and for what each pod must have.
 
-Arguments: the program of Helm, the directory of the charts, a directory to work in. Writes relay.toml as it was rendered there.
+Arguments: the program of Helm, the directory of the charts, a directory to work in, and what to do: `values` or `versions`. The first writes
+relay.toml and the containers as they were rendered there.
 """
 
 import itertools
@@ -13,10 +14,10 @@ from pathlib import Path
 import kubernetes_validate
 import yaml
 
-HELM, CHARTS, HERE = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+HELM, CHARTS, HERE, PART = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
 # Those that the chart is for: each is tried with what is rendered by default, with all of it, and for jobs and sidecars.
 VERSIONS = ["1.29", "1.30", "1.31", "1.32", "1.33", "1.34", "1.35"]
-ENDS = [VERSIONS[0], VERSIONS[-1]]
+NEWEST = VERSIONS[-1:]
 # Schemas of their own, which the validator has not.
 FOREIGN = {"PodMonitor", "PrometheusRule", "ScaledObject"}
 CONFIG = {
@@ -45,7 +46,7 @@ def render(chart, values, version=VERSIONS[-1]):
     return [document for document in yaml.safe_load_all(done.stdout) if document], ""
 
 
-def check(documents, versions=ENDS):
+def check(documents, versions=NEWEST):
     """What holds for everything that is rendered."""
     names = set()
     for document in documents:
@@ -259,7 +260,10 @@ def sidecar():
     assert names == ["outbox-relay", "app"], names
 
 
-print(alone() + matrix(), "renderings")
-cron_job()
-sidecar()
-values_table()
+if PART == "values":
+    print(alone(), "renderings")
+    cron_job()
+    values_table()
+else:
+    print(matrix(), "renderings")
+    sidecar()

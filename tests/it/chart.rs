@@ -1,5 +1,5 @@
 //! The charts: what they render is right, wrong values are refused, and the container that they make does its work.
-use std::{fs, process::Stdio, time::Duration};
+use std::{fs, path::Path, process::Stdio, time::Duration};
 
 use outbox_relay::lab::receiver::{Receiver, Reply};
 use serde_json::Value;
@@ -12,17 +12,14 @@ use crate::support::{
     told,
 };
 
-#[tokio::test]
-async fn they_render_what_kubernetes_takes_and_the_container_delivers() {
-    let directory = Directory::new();
-    let here = directory.write("here", "");
-    let here = here.parent().unwrap();
+/// Renders them as chart.py says, in a directory of its own.
+async fn check(here: &Path, part: &str) {
     let root = env!("CARGO_MANIFEST_DIR");
     let checked = Command::new(told("OUTBOX_TEST_PYTHON"))
         .arg(format!("{root}/tests/it/chart.py"))
         .arg(told("OUTBOX_TEST_HELM"))
         .arg(format!("{root}/helm"))
-        .arg(here)
+        .args([here, Path::new(part)])
         .kill_on_drop(true)
         .output()
         .await
@@ -31,6 +28,21 @@ async fn they_render_what_kubernetes_takes_and_the_container_delivers() {
     let wrong = String::from_utf8_lossy(&checked.stderr);
     assert!(checked.status.success(), "{said}{wrong}");
     assert!(said.contains(" renderings"), "{said}");
+}
+
+#[tokio::test]
+async fn each_version_of_kubernetes_takes_what_they_render_for_it() {
+    let directory = Directory::new();
+    let here = directory.write("here", "");
+    check(here.parent().unwrap(), "versions").await;
+}
+
+#[tokio::test]
+async fn they_render_what_kubernetes_takes_and_the_container_delivers() {
+    let directory = Directory::new();
+    let here = directory.write("here", "");
+    let here = here.parent().unwrap();
+    check(here, "values").await;
 
     // A job's own command, with its own variables, where its files are mounted. Relays that stay have the same, but for its end.
     let database = database().await;
