@@ -10,20 +10,25 @@ DO $$
 DECLARE
     v_wanted boolean := coalesce((SELECT m.doorbell FROM outbox.meta m),
                                  current_setting('max_prepared_transactions')::integer = 0);
-    v_hangs  boolean := EXISTS (SELECT FROM pg_catalog.pg_trigger t
-                                 WHERE t.tgrelid = 'outbox.messages'::regclass AND t.tgname = 'messages_ring');
+    v_messages boolean := EXISTS (SELECT FROM pg_catalog.pg_trigger t
+                                   WHERE t.tgrelid = 'outbox.messages'::regclass AND t.tgname = 'messages_ring');
+    v_sagas  boolean := EXISTS (SELECT FROM pg_catalog.pg_trigger t
+                                 WHERE t.tgrelid = 'outbox.sagas'::regclass AND t.tgname = 'sagas_ring');
 BEGIN
-    IF v_wanted AND NOT v_hangs THEN
+    IF v_wanted AND NOT v_messages THEN
         CREATE TRIGGER messages_ring AFTER INSERT ON outbox.messages FOR EACH STATEMENT
             WHEN (pg_catalog.current_setting('outbox.doorbell', true) IS DISTINCT FROM 'off'
                   AND NOT pg_catalog.pg_try_advisory_xact_lock_shared(1870034018, 1))
             EXECUTE FUNCTION outbox.ring();
+    ELSIF v_messages AND NOT v_wanted THEN
+        DROP TRIGGER messages_ring ON outbox.messages;
+    END IF;
+    IF v_wanted AND NOT v_sagas THEN
         CREATE TRIGGER sagas_ring AFTER INSERT ON outbox.sagas FOR EACH STATEMENT
             WHEN (pg_catalog.current_setting('outbox.doorbell', true) IS DISTINCT FROM 'off'
                   AND NOT pg_catalog.pg_try_advisory_xact_lock_shared(1870034018, 1))
             EXECUTE FUNCTION outbox.ring();
-    ELSIF v_hangs AND NOT v_wanted THEN
-        DROP TRIGGER messages_ring ON outbox.messages;
+    ELSIF v_sagas AND NOT v_wanted THEN
         DROP TRIGGER sagas_ring ON outbox.sagas;
     END IF;
 END $$;

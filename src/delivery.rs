@@ -29,6 +29,7 @@ pub mod guard;
 mod gzip;
 pub mod headers;
 pub mod idempotency;
+mod participant;
 pub mod proxy;
 mod record;
 mod redact;

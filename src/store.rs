@@ -18,6 +18,7 @@ mod expiry;
 mod find;
 mod hosts;
 mod identity;
+mod look;
 mod migrate;
 mod overview;
 mod records;
@@ -47,6 +48,7 @@ pub use self::{
     expand::{Expand, Expanded},
     expiry::{Expired, Expiry, Place},
     find::{Line, Listed, Search, State, Why},
+    look::Seen,
     migrate::{Migrated, SCHEMA_VERSION, script},
     overview::{Alike, Failures, Overview, Partly, Piece},
     records::{History, Partitions, Records, Retention},
@@ -55,7 +57,7 @@ pub use self::{
     statements::STATEMENTS,
     status::{COUNTED, DeadStatus, EndpointStatus, LaneStatus, RelayStatus, Status, Waiting},
     types::{
-        BreakerState, Claim, ClaimState, Claimed, Floors, Found, Peer, Reaped, Registration, Seen,
+        BreakerState, Claim, ClaimState, Claimed, Floors, Found, Peer, Reaped, Registration,
         Settle, SettleReport, Shared, Way,
     },
     verbs::{Filter, Job, Mandate, Matching, Progress, Verb},
@@ -205,29 +207,6 @@ impl Store {
             (&in_order, Type::BOOL_ARRAY),
         ];
         self.call(sql::ADD_LANES, &parameters).await.map(drop)
-    }
-
-    /// Lists the lanes that hold rows.
-    pub async fn discover(&self) -> Result<Vec<Found>, Error> {
-        self.look_around(false, &[]).await.map(|seen| seen.lanes)
-    }
-
-    /// The same, and how the doorbell stands, if that is asked for; and when a saga can begin (those without a plan of their own
-    /// where one of these `plans` is theirs) or is to go back.
-    pub async fn look_around(&self, doorbell: bool, plans: &[&str]) -> Result<Seen, Error> {
-        let parameters: [Parameter<'_>; 2] = [(&doorbell, Type::BOOL), (&plans, Type::TEXT_ARRAY)];
-        let rows = self.call(sql::DISCOVER, &parameters).await?;
-        let (lanes, others): (Vec<&Row>, Vec<&Row>) = rows
-            .iter()
-            .partition(|row| row.get::<_, Option<&str>>("topic").is_some());
-        let (bells, sagas): (Vec<&Row>, Vec<&Row>) = others
-            .into_iter()
-            .partition(|row| row.get::<_, Option<bool>>("hangs").is_some());
-        Ok(Seen {
-            lanes: lanes.into_iter().map(Found::from).collect(),
-            bell: bells.first().map(|row| Doorbell::from(*row)),
-            sagas: sagas.first().map(|row| types::duration(row.get("due_in"))),
-        })
     }
 
     /// Takes due rows of one lane under a new lease, and reads what their attempts need, in one round trip. After an error the

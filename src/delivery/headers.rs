@@ -9,10 +9,9 @@
 
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
-use super::idempotency;
+use super::{idempotency, participant};
 use crate::{
     message::Delivery,
-    saga::Step,
     trace::{self, Propagation},
 };
 
@@ -23,13 +22,6 @@ const TYPE: HeaderName = HeaderName::from_static("outbox-type");
 const ATTEMPT: HeaderName = HeaderName::from_static("outbox-attempt");
 const BATCH: HeaderName = HeaderName::from_static("outbox-batch");
 const CREATED_AT: HeaderName = HeaderName::from_static("outbox-created-at");
-const SAGA_ID: HeaderName = HeaderName::from_static("saga-id");
-const SAGA_NAME: HeaderName = HeaderName::from_static("saga-name");
-const SAGA_STEP: HeaderName = HeaderName::from_static("saga-step");
-const SAGA_PHASE: HeaderName = HeaderName::from_static("saga-phase");
-const SAGA_ATTEMPT: HeaderName = HeaderName::from_static("saga-attempt");
-const SAGA_DEADLINE: HeaderName = HeaderName::from_static("saga-deadline");
-const SAGA_FORWARD_OUTCOME: HeaderName = HeaderName::from_static("saga-forward-outcome");
 const TRACEPARENT: HeaderName = HeaderName::from_static(trace::TRACEPARENT);
 const TRACESTATE: HeaderName = HeaderName::from_static("tracestate");
 
@@ -78,27 +70,9 @@ pub(super) fn about(delivery: &Delivery) -> HeaderMap {
     headers.insert(ATTEMPT, delivery.attempt().into());
     headers.insert(CREATED_AT, encoded(&delivery.created_at));
     if let Some(step) = &delivery.step {
-        add_step(&mut headers, step, delivery.attempt());
+        participant::add(&mut headers, step, delivery.attempt());
     }
     headers
-}
-
-/// The headers that say which step of which saga this is, and what is asked.
-fn add_step(headers: &mut HeaderMap, step: &Step, attempt: u32) {
-    headers.insert(SAGA_ID, ascii(step.saga.hyphenated().to_string()));
-    headers.insert(SAGA_NAME, encoded(&step.name));
-    headers.insert(SAGA_STEP, encoded(&step.step));
-    headers.insert(SAGA_PHASE, HeaderValue::from_static(step.phase.as_str()));
-    headers.insert(SAGA_ATTEMPT, attempt.into());
-    if let Some(deadline) = &step.deadline {
-        headers.insert(SAGA_DEADLINE, encoded(deadline));
-    }
-    if let Some(forward) = step.forward {
-        headers.insert(
-            SAGA_FORWARD_OUTCOME,
-            HeaderValue::from_static(forward.as_str()),
-        );
-    }
 }
 
 /// The headers that say of which topic the messages of a batch are, and how many. All else is said in its items.
@@ -201,7 +175,7 @@ pub(super) fn encoded(text: &str) -> HeaderValue {
     ascii(out)
 }
 
-fn ascii(text: String) -> HeaderValue {
+pub(super) fn ascii(text: String) -> HeaderValue {
     HeaderValue::try_from(text).expect("visible ASCII only, by construction")
 }
 

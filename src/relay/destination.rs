@@ -9,7 +9,7 @@ mod queue;
 mod task;
 
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{BTreeMap, HashMap},
     sync::Arc,
     time::Duration,
 };
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(super) use self::task::{Desk, Finished, resize};
 use self::{
-    queue::Queue,
+    queue::{Queue, chains},
     task::{Ticket, Way},
 };
 use super::{Plan, bearing::Bearing, lanes::Lanes};
@@ -474,29 +474,6 @@ impl Destination {
         self.held = self.held.saturating_sub(1);
         self.bytes = self.bytes.saturating_sub(size(delivery));
     }
-}
-
-/// Each message by itself, or behind those before it under its key.
-fn chains(
-    messages: impl Iterator<Item = Box<Finished>>,
-    order: Order,
-) -> Vec<VecDeque<Box<Finished>>> {
-    let mut chains: Vec<VecDeque<Box<Finished>>> = Vec::with_capacity(messages.size_hint().0);
-    let mut by_key = HashMap::new();
-    for mut message in messages {
-        let key = message.delivery.key.as_ref().filter(|_| order.is_by_key());
-        let chain = key.map_or(chains.len(), |key| {
-            *by_key.entry(key.clone()).or_insert(chains.len())
-        });
-        match chains.get_mut(chain) {
-            Some(chain) => {
-                message.behind = true;
-                chain.push_back(message);
-            }
-            None => chains.push(VecDeque::from([message])),
-        }
-    }
-    chains
 }
 
 fn way(endpoint: &Endpoint, client: &Client, gate: &watch::Sender<Instant>) -> Arc<Way> {

@@ -14,7 +14,7 @@ use tokio_postgres::{
 };
 use uuid::Uuid;
 
-use super::{Doorbell, Error};
+use super::Error;
 use crate::{
     message::{Delivery, Lane, Lease, Outcome, Settlement},
     saga::Step,
@@ -171,17 +171,6 @@ pub struct Found {
     pub ready: bool,
     /// Until its first waiting row is due; zero if one is due already (leased ones too).
     pub due: Option<Duration>,
-}
-
-/// What a skip scan saw.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
-    /// The lanes that hold rows.
-    pub lanes: Vec<Found>,
-    /// How the doorbell stands, if that was asked for.
-    pub bell: Option<Doorbell>,
-    /// Until a saga can begin, or is to go back; `None` if there is none that will.
-    pub sagas: Option<Duration>,
 }
 
 /// Another relay as it is seen from here.

@@ -6,6 +6,7 @@
 mod alerts;
 mod people;
 mod pinned;
+mod sagas;
 
 use std::{
     future::poll_fn,
@@ -26,7 +27,14 @@ use crate::outbox::Outbox;
 const BEGIN: &str = include_str!("../../sql/begin.sql");
 
 /// Tables that grow.
-const LARGE: [&str; 5] = ["messages", "leases", "lanes", "held_keys", "dead_letters"];
+const LARGE: [&str; 6] = [
+    "messages",
+    "leases",
+    "lanes",
+    "held_keys",
+    "dead_letters",
+    "sagas",
+];
 
 /// Messages in one claim.
 const LIMIT: i32 = 200;
@@ -289,7 +297,7 @@ async fn watch(
 /// The statements of a relay's life but those for people.
 async fn whole_life(session: &Session) {
     session.run("identity", &[]).await;
-    session.run("discover", &[&true]).await;
+    session.run("discover", &[&true, &vec!["order"]]).await;
     let (topics, ends) = (vec!["t", "other1"], vec!["", ""]);
     for in_order in [false, true] {
         let (leads_to, in_order) = (vec!["e", "e"], vec![in_order; 2]);
@@ -442,6 +450,7 @@ async fn settle(session: &Session, relay: Uuid, lease: i64, ids: &[Uuid]) {
                 &vec![0.1_f64; count],
                 &true,
                 &"all",
+                &text("{}"),
                 &text("{}"),
                 &text("{}"),
             ],

@@ -6,14 +6,15 @@
 //! Whatever waits here can be given back at any time: dropping a ticket reports it.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use tokio::task::JoinSet;
 
-use super::task::{Desk, Ticket, Way};
+use super::task::{Desk, Finished, Ticket, Way};
+use crate::route::Order;
 
 /// Shared by an endpoint and its workers.
 #[derive(Default)]
@@ -117,4 +118,27 @@ impl Drop for Worker {
             self.queue.lock().workers -= 1;
         }
     }
+}
+
+/// Each message by itself, or behind those before it under its key.
+pub(super) fn chains(
+    messages: impl Iterator<Item = Box<Finished>>,
+    order: Order,
+) -> Vec<VecDeque<Box<Finished>>> {
+    let mut chains: Vec<VecDeque<Box<Finished>>> = Vec::with_capacity(messages.size_hint().0);
+    let mut by_key = HashMap::new();
+    for mut message in messages {
+        let key = message.delivery.key.as_ref().filter(|_| order.is_by_key());
+        let chain = key.map_or(chains.len(), |key| {
+            *by_key.entry(key.clone()).or_insert(chains.len())
+        });
+        match chains.get_mut(chain) {
+            Some(chain) => {
+                message.behind = true;
+                chain.push_back(message);
+            }
+            None => chains.push(VecDeque::from([message])),
+        }
+    }
+    chains
 }

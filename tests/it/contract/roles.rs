@@ -287,7 +287,9 @@ async fn each_role_has_these_rights_and_no_others() {
               cross join pg_proc p
               where p.pronamespace = 'outbox'::regnamespace and has_function_privilege(r.role, p.oid, 'execute')
                 and not (r.role = 'outbox_reader' and p.proname = any (array[
-                    'list', 'history', 'show', 'why', 'obstacles', 'matching', 'fits', 'check_filter']))",
+                    'list', 'history', 'show', 'why', 'obstacles', 'matching', 'fits', 'check_filter',
+                    'find_sagas', 'matching_sagas', 'show_saga']))
+                and not (r.role = 'outbox_writer' and p.proname = 'check_plan')",
             &[],
         )
         .await;
