@@ -7,6 +7,7 @@
 //! thousands of connections a second there is nothing here: that is for the network.
 
 mod api;
+mod callbacks;
 mod callers;
 mod health;
 mod jobs;
@@ -22,6 +23,7 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     service::TowerToHyperService,
 };
+use reqwest::Url;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::Notify,
@@ -55,6 +57,8 @@ pub struct Config {
     pub operators_file: Option<PathBuf>,
     /// The file with the tokens of those who may read.
     pub readers_file: Option<PathBuf>,
+    /// Where participants of sagas reach this, to answer asynchronous steps later; `None`: they can't.
+    pub callbacks: Option<Url>,
 }
 
 /// What listens and does not answer yet.
@@ -122,6 +126,10 @@ impl Door {
             };
             jobs = Some((api.store.clone(), begun));
             router = router.merge(api::router(api)).merge(page::router());
+        }
+        if config.callbacks.is_some() {
+            let store = Store::single(database, store::PATIENCE)?;
+            router = router.merge(callbacks::router(store));
         }
         Ok(Some(Door {
             listener,

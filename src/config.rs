@@ -139,7 +139,10 @@ pub fn parse(
     let maintenance = tables::history(&root.section("history"));
     let (admin, max_due_age) = tables::http(&root.section("http"));
     relay.max_due_age = max_due_age;
-    let (endpoints, entries) = tables::endpoints(&root);
+    let (mut endpoints, entries) = tables::endpoints(&root);
+    for endpoint in &mut endpoints {
+        endpoint.callbacks.clone_from(&admin.callbacks);
+    }
     let routes = tables::routes(&root, &entries);
     let sagas = tables::sagas(&root, &endpoints);
     let alerts = tables::alerts(&root.section("alerts"), maintenance.record, &routes);

@@ -44,6 +44,9 @@ pub struct Step {
     /// 202 means: not yet.
     #[serde(default, rename = "async")]
     pub is_async: bool,
+    /// By which its participant can say later that it is done, once.
+    #[serde(default)]
+    pub token: Option<String>,
     /// Seconds until the same is sent again after a 202.
     #[serde(default)]
     lapse: Option<f64>,

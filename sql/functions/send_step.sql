@@ -16,6 +16,7 @@ AS $$
                'saga', s.id, 'name', s.name, 'step', p.step -> 'name', 'phase', s.phase, 'path', p.step -> s.phase,
                'deadline', s.deadline_at, 'forward', s.forward, 'timeout', p.step -> 'timeout', 'async', p.step -> 'async',
                'lapse', p.step -> 'lapse',
+               'token', CASE WHEN (p.step ->> 'async')::boolean THEN gen_random_uuid() END,
                'retry', CASE s.phase WHEN 'undo' THEN coalesce(p.step -> 'undo_retry', p.step -> 'retry') ELSE p.step -> 'retry' END))
       FROM outbox.sagas s
      CROSS JOIN LATERAL (SELECT s.steps -> s.at_step) AS p (step)

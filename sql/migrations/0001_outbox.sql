@@ -81,6 +81,7 @@ CREATE INDEX messages_ready   ON outbox.messages (topic, endpoint, seq)         
 CREATE INDEX messages_waiting ON outbox.messages (topic, endpoint, due_at, seq) WHERE due_at IS NOT NULL;
 CREATE INDEX messages_keyed   ON outbox.messages (topic, endpoint, key, seq)    WHERE key IS NOT NULL;
 CREATE INDEX messages_expiring ON outbox.messages (expires_at, seq)             WHERE expires_at IS NOT NULL;
+CREATE INDEX messages_token   ON outbox.messages ((step ->> 'token'))           WHERE step ->> 'token' IS NOT NULL;
 
 COMMENT ON TABLE  outbox.messages              IS 'Public. Pending messages: insert here, in the transaction of the business write. A delivered or dead one leaves the table.';
 COMMENT ON COLUMN outbox.messages.id           IS 'Public. The message''s identity and its Idempotency-Key. The application may supply its own.';

@@ -171,6 +171,7 @@ fn endpoint(
         batch: batch::batch(section),
         details: sending::details(section),
         trace: section.flag("trace", true),
+        callbacks: None,
         proxy: proxy::proxy(section, guard.is_on()),
         guard,
         auth,

@@ -46,6 +46,8 @@ pub struct Endpoint {
     pub details: Details,
     /// Its attempts are spans of the trace that a row belongs to; otherwise the row's headers are sent as they are.
     pub trace: bool,
+    /// Where participants of sagas reach this relay's API, to answer asynchronous steps later.
+    pub callbacks: Option<Url>,
 }
 
 /// Which version of HTTP an endpoint is spoken to in.
@@ -84,6 +86,7 @@ impl Endpoint {
             batch: None,
             details: Details::default(),
             trace: true,
+            callbacks: None,
         }
     }
 

@@ -9,7 +9,7 @@
 
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
-use super::{idempotency, participant};
+use super::idempotency;
 use crate::{
     message::Delivery,
     trace::{self, Propagation},
@@ -69,9 +69,6 @@ pub(super) fn about(delivery: &Delivery) -> HeaderMap {
     }
     headers.insert(ATTEMPT, delivery.attempt().into());
     headers.insert(CREATED_AT, encoded(&delivery.created_at));
-    if let Some(step) = &delivery.step {
-        participant::add(&mut headers, step, delivery.attempt());
-    }
     headers
 }
 

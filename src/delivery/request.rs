@@ -16,7 +16,7 @@ use super::{
     batch,
     body::body,
     format::{self, Secrets},
-    gzip, headers, idempotency,
+    gzip, headers, idempotency, participant,
     record::Sent,
     sign::Signer,
     target::Target,
@@ -32,6 +32,8 @@ pub(super) struct Maker {
     taken: Vec<HeaderName>,
     secrets: Secrets,
     signer: Signer,
+    /// Below which participants of sagas can answer later.
+    callbacks: Option<Url>,
 }
 
 /// A request but for what depends on the moment.
@@ -79,6 +81,7 @@ impl Maker {
             taken.push(AUTHORIZATION);
         }
         Ok(Maker {
+            callbacks: endpoint.callbacks.clone(),
             target: Target::new(&endpoint.url),
             format: endpoint.format.clone(),
             idempotency: endpoint.idempotency.clone(),
@@ -95,6 +98,10 @@ impl Maker {
         trace: Propagation,
     ) -> Result<Prepared, String> {
         let mut headers = headers::about(delivery);
+        if let Some(step) = &delivery.step {
+            let callbacks = self.callbacks.as_ref();
+            participant::add(&mut headers, step, delivery.attempt(), callbacks);
+        }
         self.idempotency.add(&mut headers, delivery);
         // What a participant of a saga gets is the same everywhere.
         let (shape, method) = match &delivery.step {

@@ -44,6 +44,7 @@ const FUNCTIONS: &[&str] = &[
     include_str!("../../sql/functions/move_saga.sql"),
     include_str!("../../sql/functions/advance.sql"),
     include_str!("../../sql/functions/turn_back.sql"),
+    include_str!("../../sql/functions/answer_step.sql"),
     include_str!("../../sql/functions/tend_sagas.sql"),
     include_str!("../../sql/functions/settle.sql"),
     include_str!("../../sql/functions/recover.sql"),

@@ -136,6 +136,25 @@ impl Store {
         })
     }
 
+    /// Takes in what the participant of an asynchronous step says later. Returns the status that its saga has then, or `busy`: the request
+    /// is on its way once more; `None`: no step waits for this token.
+    pub async fn answer_step(
+        &self,
+        token: &str,
+        refused: bool,
+        output: Option<&str>,
+        error: Option<&str>,
+    ) -> Result<Option<String>, Error> {
+        let parameters: [Parameter<'_>; 4] = [
+            (&token, Type::TEXT),
+            (&refused, Type::BOOL),
+            (&output, Type::TEXT),
+            (&error, Type::TEXT),
+        ];
+        let row = self.one(sql::ANSWER_STEP, &parameters).await?;
+        Ok(row.get("status"))
+    }
+
     /// A page of sagas, newest first, after the place of the last row of the page before.
     pub async fn find_sagas(
         &self,

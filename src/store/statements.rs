@@ -24,6 +24,7 @@ statements! {
     ADD_ENDPOINTS = "add_endpoints",
     ADD_LANES = "add_lanes",
     ALERTS = "alerts",
+    ANSWER_STEP = "answer_step",
     ARM = "arm",
     BEAT = "beat",
     BRIEFLY = "briefly",

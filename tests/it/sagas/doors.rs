@@ -8,8 +8,8 @@ use uuid::Uuid;
 use super::ended;
 use crate::support::{
     binary::{Directory, outbox_relay},
-    database,
-    rows::one,
+    client, database, eventually,
+    rows::{SOON, one},
 };
 
 const CONFIG: &str = r#"
@@ -49,7 +49,7 @@ async fn run(url: &str, arguments: &[&str]) -> (i32, String, String) {
 #[tokio::test]
 async fn a_plan_of_the_configuration_is_pinned_and_its_sagas_are_worked_on() {
     let database = database().await;
-    let client = database.connect().await;
+    let db = database.connect().await;
     let receiver = Receiver::start(|request| match (&*request.path, request.number) {
         ("/charge", 2 | 3) => Reply::status(503).body("closed"),
         _ => Reply::status(200),
@@ -70,13 +70,13 @@ async fn a_plan_of_the_configuration_is_pinned_and_its_sagas_are_worked_on() {
     }
 
     let start = "insert into outbox.sagas (name, key) values ('order', 'o-1') returning id";
-    let saga: Uuid = one(&client, start).await;
+    let saga: Uuid = one(&db, start).await;
     let unknown = "insert into outbox.sagas (name, key) values ('refund', 'o-1') returning id";
-    let unknown: Uuid = one(&client, unknown).await;
+    let unknown: Uuid = one(&db, unknown).await;
     let relay = directory.run(&config, url, "relay");
-    assert_eq!(ended(&client, saga).await, "parked", "{}", relay.log());
+    assert_eq!(ended(&db, saga).await, "parked", "{}", relay.log());
     let steps: String = one(
-        &client,
+        &db,
         "select steps::text from outbox.sagas where name = 'order'",
     )
     .await;
@@ -125,7 +125,7 @@ async fn a_plan_of_the_configuration_is_pinned_and_its_sagas_are_worked_on() {
         code == 0 && out.contains("resume: 1 sagas, 0 refused"),
         "{out} {err}"
     );
-    assert_eq!(ended(&client, saga).await, "succeeded");
+    assert_eq!(ended(&db, saga).await, "succeeded");
     let (code, out, _) = run(
         url,
         &["saga", "cancel", &unknown.to_string(), "--by", "ann"],
@@ -134,4 +134,86 @@ async fn a_plan_of_the_configuration_is_pinned_and_its_sagas_are_worked_on() {
     assert_eq!((code, out.trim()), (0, &*format!("{unknown}: compensated")));
     let (code, out, err) = run(url, &["saga", "skip", "--all"]).await;
     assert!(code == 1 && err.contains("no saga is meant"), "{out} {err}");
+}
+
+/// What an asynchronous participant does: it says 202, and answers later.
+#[tokio::test]
+async fn an_asynchronous_step_is_answered_later_once() {
+    let database = database().await;
+    let db = database.connect().await;
+    let receiver = Receiver::start(|request| match &*request.path {
+        "/pack" | "/pick" => Reply::status(202).body("{}"),
+        _ => Reply::status(200),
+    })
+    .unwrap();
+    let directory = Directory::new();
+    let more =
+        "[http]\nlisten = \"127.0.0.1:0\"\ncallbacks_url = \"http://outbox.example.com/base/\"\n";
+    let config = directory.config(&receiver.url("/"), more);
+    let relay = directory.run(&config, &database.url, "relay");
+    let listening = || {
+        let log = relay.log();
+        let line = log
+            .lines()
+            .find(|line| line.contains("listening for HTTP"))?;
+        let line: Value = serde_json::from_str(line).unwrap();
+        Some(line["address"].as_str().unwrap().to_owned())
+    };
+    eventually("it listens", SOON, async || listening().is_some()).await;
+    let address = listening().unwrap();
+    let plan = r#"[{"name": "pick", "to": "shop", "do": "/pick", "undo": "/unpick", "async": true},
+        {"name": "pack", "to": "shop", "do": "/pack", "async": true, "lapse": 0.3}]"#;
+    let start = format!(
+        "insert into outbox.sagas (name, key, steps) values ('order', 'o-1', $${plan}$$) returning id"
+    );
+    let saga: Uuid = one(&db, &start).await;
+    receiver.wait_for(1, SOON).await.unwrap();
+    let told = receiver.requests()[0].clone();
+    let token = told.header("saga-token").unwrap().to_owned();
+    let callback = told.header("saga-callback").unwrap();
+    assert_eq!(
+        callback,
+        format!("http://outbox.example.com/base/v1/callbacks/{token}")
+    );
+    let path = |token: &str, more: &str| format!("http://{address}/v1/callbacks/{token}{more}");
+    let say = async |url: String, body: &'static str| {
+        let answer = client().post(url).body(body).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    // Not before its 202 was settled.
+    let waits = "select count(*) from outbox.messages where due_at > now() and throttled = 1";
+    eventually("it waits", SOON, async || one::<i64>(&db, waits).await == 1).await;
+    assert_eq!(say(path(&token, ""), "no JSON").await.0, 400);
+    assert_eq!(say(path("x", ""), "{}").await.0, 404);
+    assert_eq!(
+        say(path(&token, ""), r#"{"shelf": 4.20}"#).await,
+        (200, r#"{"status":"running"}"#.into())
+    );
+    assert_eq!(say(path(&token, ""), "{}").await.0, 404, "it is good once");
+
+    // The second is sent again after its lapse, under the same key and token.
+    receiver.wait_for(3, SOON).await.unwrap();
+    let (pack, again) = (
+        receiver.requests()[1].clone(),
+        receiver.requests()[2].clone(),
+    );
+    assert!(String::from_utf8_lossy(&pack.body).contains(r#"{"shelf": 4.20}"#));
+    for name in ["idempotency-key", "saga-token"] {
+        assert_eq!(pack.header(name), again.header(name), "{name}");
+    }
+    let token = pack.header("saga-token").unwrap().to_owned();
+    eventually("it is refused", SOON, async || {
+        // 503 while it is on its way once more.
+        say(path(&token, "/refuse"), "no box").await.0 == 200
+    })
+    .await;
+    assert_eq!(ended(&db, saga).await, "compensated");
+    let said = "select failed_step || ': ' || error from outbox.sagas";
+    assert_eq!(one::<String>(&db, said).await, "pack: no box");
+    let last = receiver.requests().pop().unwrap();
+    assert_eq!(last.path, "/unpick");
+    let logs = directory.logs();
+    assert!(!logs.contains(&token), "a token is a secret");
+    let kept = format!("select count(*) from outbox.attempts where request::text like '%{token}%'");
+    assert_eq!(one::<i64>(&db, &kept).await, 0);
 }
