@@ -284,6 +284,7 @@ impl Inner {
             duration: started.elapsed(),
             exchange: None,
             output: answer.output().filter(|_| class == Class::Success),
+            poll: answer.poll.clone(),
         }
     }
 

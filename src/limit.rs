@@ -151,6 +151,7 @@ mod tests {
         Outcome {
             exchange: None,
             output: None,
+            poll: None,
             class,
             status,
             error: None,

@@ -223,6 +223,17 @@ pub struct Outcome {
     pub exchange: Option<Arc<Exchange>>,
     /// What a step of a saga answered that is done: the whole body, if it is JSON of at most 64 KiB.
     pub output: Option<Arc<str>>,
+    /// Where a step of a saga that was answered with 202 can be asked for.
+    pub poll: Option<Arc<Poll>>,
+}
+
+/// Where a participant says how a step stands.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Poll {
+    /// A URL of its endpoint; empty: nowhere any more.
+    pub place: String,
+    /// When to ask, if it said so.
+    pub after: Option<Duration>,
 }
 
 /// A request and its answer as the history has them: nothing in them is secret.

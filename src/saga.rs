@@ -50,6 +50,12 @@ pub struct Step {
     /// Seconds until the same is sent again after a 202.
     #[serde(default)]
     lapse: Option<f64>,
+    /// Where its participant says how it stands: asked instead of sending the step again, until the lapse time is over.
+    #[serde(default)]
+    pub poll: Option<String>,
+    /// Since when, in seconds of the database's clock.
+    #[serde(default)]
+    polled_since: Option<f64>,
 }
 
 /// What a participant is asked.
@@ -72,6 +78,9 @@ pub enum Forward {
     Unknown,
 }
 
+/// A poll without a `Retry-After` in the answer before is made after this.
+pub const POLL: Duration = Duration::from_secs(5);
+
 /// After a 202 without a `lapse` of its own, the same is sent again after this.
 pub const LAPSE: Duration = Duration::from_secs(60 * 60);
 
@@ -93,9 +102,20 @@ impl Step {
         self.lapse.and_then(seconds).unwrap_or(LAPSE)
     }
 
+    /// Whether it is time to send the step itself again, at this moment of the database's clock.
+    pub fn has_lapsed(&self, now: f64) -> bool {
+        let since = self.polled_since.unwrap_or(now);
+        now - since >= self.lapse().as_secs_f64()
+    }
+
+    /// Whether this status of a poll means that there is nothing to be asked any more: the step is sent again.
+    pub fn is_lost_by(&self, status: Option<u16>) -> bool {
+        self.poll.is_some() && matches!(status, Some(404 | 410))
+    }
+
     /// Whether this status means that what is asked is done. After an undo, 410 says that there is nothing left of it.
     pub fn is_done_by(&self, status: u16) -> bool {
-        status == 410 && self.phase == Phase::Undo
+        status == 410 && self.phase == Phase::Undo && self.poll.is_none()
     }
 
     /// Whether this status means that the participant has yet to do it.
@@ -159,10 +179,23 @@ mod tests {
             (Phase::Undo, Some(Forward::Unknown))
         );
         assert_eq!((step.is_async, step.lapse()), (false, LAPSE));
+        assert!(!step.is_lost_by(Some(404)), "it was no poll");
         assert!(step.is_done_by(410) && !step.is_done_by(404));
         assert!(!step.is_begun_by(Some(202)));
         let error = Step::parse(&text.replace("undo", "redo")).unwrap_err();
         assert!(error.contains("redo"), "{error}");
+    }
+
+    #[test]
+    fn a_poll_lapses_and_what_it_asks_for_may_be_gone() {
+        let text = r#"{"saga": "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "name": "order", "step": "charge", "phase": "undo",
+            "path": "/refund", "async": true, "lapse": 60, "poll": "http://h/jobs/7", "polled_since": 1000.5}"#;
+        let step = Step::parse(text).unwrap();
+        assert!(!step.has_lapsed(1060.0) && step.has_lapsed(1061.0));
+        assert!(
+            step.is_lost_by(Some(410)) && !step.is_lost_by(Some(500)) && !step.is_lost_by(None)
+        );
+        assert!(!step.is_done_by(410), "the job is gone, not what was done");
     }
 
     #[test]

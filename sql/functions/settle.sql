@@ -18,7 +18,8 @@
 -- outcome, NULL where no request was made; status, error,
 -- response; duration and ago in seconds (ago = since the request was started). archive = keep delivered payloads; history = all, failures (what
 -- was no delivery) or none of the attempts; request and response headers as JSON, NULL or no elements at all where none are kept;
--- output = what a step of a saga answered, if that is JSON, or no elements at all.
+-- output = what a step of a saga answered, if that is JSON, or no elements at all; poll = where one that is not done yet can be asked for,
+-- an empty string: nowhere any more, or no elements at all.
 -- Sagas: the step that is removed here moves its saga on in this transaction, so nobody does so twice, and a late success is not
 -- lost. One that is given up is a dead letter where that parks its saga, and else gone: what follows is the undo.
 --
@@ -30,7 +31,7 @@ CREATE OR REPLACE FUNCTION outbox.settle(
     p_reason text[], p_hold boolean[], p_attempt integer[], p_outcome text[], p_status integer[],
     p_error text[], p_response text[], p_duration double precision[], p_ago double precision[], p_archive boolean,
     p_history text DEFAULT 'all', p_request text[] DEFAULT '{}', p_response_headers text[] DEFAULT '{}',
-    p_output text[] DEFAULT '{}',
+    p_output text[] DEFAULT '{}', p_poll text[] DEFAULT '{}',
     OUT settled uuid[], OUT history_error text, OUT topics text[], OUT endpoints text[]
 )
 LANGUAGE plpgsql
@@ -170,11 +171,15 @@ BEGIN
                            -- And the first line of what was answered: it mostly says why.
                            last_error = nullif(concat_ws(': ', v.error, nullif(left(split_part(v.response, chr(10), 1), 200), '')), ''),
                            -- A row that fan-out made has a key of its own already.
-                           sent_to = CASE WHEN p_lane = '' THEN v.destination ELSE m.sent_to END
+                           sent_to = CASE WHEN p_lane = '' THEN v.destination ELSE m.sent_to END,
+                           step = CASE WHEN v.poll IS NULL THEN m.step
+                                       WHEN v.poll = '' THEN m.step - 'poll' - 'polled_since'
+                                       ELSE jsonb_build_object('polled_since', extract(epoch FROM v_now)) || m.step
+                                            || jsonb_build_object('poll', v.poll) END
                       FROM unnest(v_ways, p_id, p_seq, p_generation, p_settlement, p_delay, p_endpoint, p_attempt, p_outcome,
-                                  p_status, p_error, p_response, p_duration, p_ago, p_request, p_response_headers)
+                                  p_status, p_error, p_response, p_duration, p_ago, p_request, p_response_headers, p_poll)
                            AS v (way, id, seq, generation, settlement, delay, destination, attempt, outcome,
-                                 status, error, response, duration, ago, request, response_headers)
+                                 status, error, response, duration, ago, request, response_headers, poll)
                      WHERE v.way = 'keep'
                        AND m.id = ANY (p_id) AND m.endpoint = p_lane AND m.id = v.id AND m.generation = v.generation AND m.seq = v.seq
                     RETURNING m.*, v.settlement, v.destination, v.attempt, v.outcome, v.status, v.error, v.response, v.duration,

@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use reqwest::{
-    Response, StatusCode,
+    Response, StatusCode, Url,
     header::{DATE, HeaderMap, HeaderName, HeaderValue, LOCATION, RETRY_AFTER},
 };
 
 use super::{DRAIN, EXCERPT, batch::RESULTS, classify, record::Sent, redact::Redactor};
 use crate::{
-    message::{Class, Exchange},
+    message::{Class, Exchange, Poll},
     saga::{self, Step},
 };
 
@@ -29,6 +29,8 @@ pub(super) struct Answer {
     pub(super) results: bool,
     /// Whether its body may be the output of a step: then as much of it is kept as an output may have.
     pub(super) output: bool,
+    /// Where a step that was taken on (202) can be asked for.
+    pub(super) poll: Option<Arc<Poll>>,
     /// The request, if the history may keep something of it.
     pub(super) sent: Option<Sent>,
     /// The answer's headers.
@@ -52,6 +54,12 @@ impl Answer {
         self.status = Some(status);
         if status.is_redirection() {
             self.location = header(LOCATION).map(|value| classify::location(response.url(), value));
+        }
+        if self.output && status == StatusCode::ACCEPTED {
+            let after =
+                header(RETRY_AFTER).and_then(|value| classify::retry_after(value, header(DATE)));
+            let place = header(LOCATION).and_then(|value| place(response.url(), value));
+            self.poll = place.map(|place| Arc::new(Poll { place, after }));
         }
         // After a 2xx it speaks of what the receiver does next, not of us.
         if !status.is_success() {
@@ -87,6 +95,10 @@ impl Answer {
         let class = match self.status {
             Some(status) if step.is_some_and(|step| step.is_done_by(status.as_u16())) => {
                 Class::Success
+            }
+            // The endpoint is not concerned by what became of one of its jobs.
+            Some(StatusCode::GONE) if step.is_some_and(|step| step.poll.is_some()) => {
+                Class::Misconfigured
             }
             Some(status) => classify::status(status.as_u16()),
             None => Class::Protocol,
@@ -161,6 +173,14 @@ impl Answer {
     pub(super) fn excerpt(&self) -> Option<String> {
         excerpt(&self.body)
     }
+}
+
+/// A place at the receiver itself: what is asked there has the headers and the credentials of its endpoint.
+fn place(base: &Url, value: &[u8]) -> Option<String> {
+    let url = base.join(std::str::from_utf8(value).ok()?).ok()?;
+    let here =
+        url.origin() == base.origin() && url.username().is_empty() && url.password().is_none();
+    (here && url.as_str().len() <= 2000).then(|| url.into())
 }
 
 /// A status with its name, if it has one.

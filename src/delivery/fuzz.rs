@@ -62,6 +62,7 @@ pub fn answered(
         duration: Duration::ZERO,
         exchange: None,
         output: None,
+        poll: None,
     };
     Some(match deliveries {
         [] => Answered { whole, each: None },

@@ -304,6 +304,7 @@ mod tests {
             duration: Duration::ZERO,
             exchange: None,
             output: None,
+            poll: None,
         };
         redactor(&["abcd"]).clean(&mut outcome);
         let (error, response) = (outcome.error.unwrap(), outcome.response.unwrap());

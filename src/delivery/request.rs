@@ -108,11 +108,21 @@ impl Maker {
             Some(_) => (&format::Shape::Raw, &Method::POST),
             None => (&self.format.shape, &self.format.method),
         };
-        let body = shape.body(&mut headers, delivery)?;
+        let poll = delivery
+            .step
+            .as_deref()
+            .and_then(|step| step.poll.as_deref());
+        let (body, method) = match poll {
+            Some(_) => (Bytes::new(), &Method::GET),
+            None => (shape.body(&mut headers, delivery)?, method),
+        };
         headers::add_own(&mut headers, &delivery.headers, &self.taken)?;
         headers::propagate(&mut headers, trace, &self.taken);
         headers.extend(self.format.headers.iter().cloned());
-        let url = self.target.of(delivery)?;
+        let mut url = self.target.of(delivery)?;
+        if let Some(poll) = poll {
+            url = self.target.at(poll)?;
+        }
         let method = method.clone();
         Ok(self.finish(delivery.id, method, url, headers, body).await)
     }

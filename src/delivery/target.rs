@@ -42,6 +42,15 @@ impl Target {
         }
     }
 
+    /// A place at the same receiver, or why it is none.
+    pub(super) fn at(&self, place: &str) -> Result<Url, String> {
+        let url = Url::parse(place).map_err(|error| format!("the step's Location: {error}"))?;
+        if url.origin() != self.base.origin() {
+            return Err("the step's Location is not at its endpoint any more".into());
+        }
+        Ok(url)
+    }
+
     /// The URL for a row, or why it has none.
     pub(super) fn of(&self, delivery: &Delivery) -> Result<Url, String> {
         let mut url = self.base.clone();

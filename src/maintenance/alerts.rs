@@ -333,6 +333,7 @@ mod tests {
         let mut outcome = Outcome {
             exchange: None,
             output: None,
+            poll: None,
             class: Class::Unavailable,
             status: Some(503),
             error: None,

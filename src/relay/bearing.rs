@@ -228,6 +228,7 @@ mod tests {
             duration: Duration::ZERO,
             exchange: None,
             output: None,
+            poll: None,
         }
     }
 

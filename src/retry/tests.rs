@@ -58,6 +58,7 @@ fn outcome(class: Class) -> Outcome {
         duration: Duration::ZERO,
         exchange: None,
         output: None,
+        poll: None,
     }
 }
 

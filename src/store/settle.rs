@@ -62,6 +62,11 @@ impl Store {
         let output = column(&sorted, |s| s.outcome.as_ref()?.output.as_deref());
         let some = output.iter().any(Option::is_some);
         let output: Vec<Option<&str>> = output.into_iter().filter(|_| some).collect();
+        let poll = column(&sorted, |s| {
+            Some(&*s.outcome.as_ref()?.poll.as_ref()?.place)
+        });
+        let some = poll.iter().any(Option::is_some);
+        let poll: Vec<Option<&str>> = poll.into_iter().filter(|_| some).collect();
         let now = Instant::now();
         let row = self
             .one(
@@ -106,6 +111,7 @@ impl Store {
                         Type::TEXT_ARRAY,
                     ),
                     (&output, Type::TEXT_ARRAY),
+                    (&poll, Type::TEXT_ARRAY),
                 ],
             )
             .await?;

@@ -392,15 +392,22 @@ fn delivery(row: &Row, lease: &Lease) -> Result<Delivery, Error> {
     };
     let step = match row.get::<_, Option<&str>>("step") {
         None => None,
-        Some(text) => Some(Arc::new(Step::parse(text).map_err(|error| {
-            Error::Statement {
-                statement: "load",
-                message: format!("step: {error}"),
-                state: None,
-            }
-        })?)),
+        Some(text) => Some(Step::parse(text).map_err(|error| Error::Statement {
+            statement: "load",
+            message: format!("step: {error}"),
+            state: None,
+        })?),
     };
     let now: SystemTime = row.get("now");
+    let step = step.map(|mut step| {
+        let clock = now
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        if step.has_lapsed(clock.as_secs_f64()) {
+            step.poll = None;
+        }
+        Arc::new(step)
+    });
     let created_at: SystemTime = row.get("created_at");
     let since: SystemTime = row.get("since");
     let expires_at: Option<SystemTime> = row.get("expires_at");

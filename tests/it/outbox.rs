@@ -63,6 +63,7 @@ pub(crate) fn verdict(lease: i64, id: Uuid, settlement: Settlement) -> Settle {
         duration: Duration::from_millis(20),
         exchange: None,
         output: None,
+        poll: None,
     };
     let outcome = match settlement {
         Settlement::Delivered => Some(answer(Class::Success, 200, None)),

@@ -453,6 +453,7 @@ async fn settle(session: &Session, relay: Uuid, lease: i64, ids: &[Uuid]) {
                 &text("{}"),
                 &text("{}"),
                 &text("{}"),
+                &text("http://h/jobs/1"),
             ],
         )
         .await;

@@ -144,6 +144,7 @@ fn one(whole: &Outcome, result: &RawValue, item: &Item<'_>) -> Outcome {
         duration: whole.duration,
         exchange: None,
         output: None,
+        poll: None,
     }
 }
 
@@ -178,6 +179,7 @@ mod tests {
             duration: Duration::from_secs(1),
             exchange: None,
             output: None,
+            poll: None,
         }
     }
 

@@ -209,6 +209,7 @@ impl Ticket {
                 duration: started.elapsed(),
                 exchange: None,
                 output: None,
+                poll: None,
             });
         }
         // The loop is gone only when the whole relay is.

@@ -8,7 +8,7 @@ use super::{LONGEST_WAIT, PAUSED, Session, log};
 use crate::{
     delivery::Endpoint,
     limit::Health,
-    message::{Class, Delivery, Lane, Outcome, Reason, Settlement},
+    message::{Class, Delivery, Lane, Outcome, Poll, Reason, Settlement},
     relay::{
         destination::{Destination, Finished},
         tracer::Started,
@@ -21,10 +21,24 @@ use crate::{
 /// When this host has no room for a connection, its endpoint is asked again after this.
 const EXHAUSTED: Duration = Duration::from_secs(1);
 
-/// Whether a step of a saga was taken on and has yet to be done.
-fn is_begun(delivery: &Delivery, outcome: &Outcome) -> bool {
-    let step = delivery.step.as_deref();
-    step.is_some_and(|step| step.is_begun_by(outcome.status))
+/// What follows for a step of a saga, where it is not what follows for any other message.
+fn of_step(delivery: &Delivery, outcome: &Outcome, settlement: Settlement) -> Settlement {
+    let Some(step) = &delivery.step else {
+        return settlement;
+    };
+    // What was polled is gone: the step itself is sent again.
+    if step.is_lost_by(outcome.status) {
+        return Settlement::PutOff(Duration::ZERO);
+    }
+    match settlement {
+        // Its participant works on it: it says later how that ends, or is asked, or the same is sent again.
+        Settlement::Delivered if step.is_begun_by(outcome.status) => {
+            let poll = outcome.poll.as_ref();
+            let next = poll.map(|poll| poll.after.unwrap_or(saga::POLL));
+            Settlement::PutOff(next.map_or(step.lapse(), |next| next.min(step.lapse())))
+        }
+        settlement => settlement,
+    }
 }
 
 impl Session<'_> {
@@ -44,7 +58,7 @@ impl Session<'_> {
             behind,
             again,
             span,
-            outcome,
+            mut outcome,
             heard,
         } = *finished;
         destination.release(&delivery);
@@ -54,17 +68,17 @@ impl Session<'_> {
         delivery.expires_in = delivery.expires_in.map(|left| left.saturating_sub(waited));
         // The endpoint's own decides what follows for the endpoint, whatever route led to it.
         let retry = retry.as_deref().unwrap_or(&policy.retry);
+        if let (Some(step), Some(outcome)) = (&delivery.step, &mut outcome)
+            && step.is_lost_by(outcome.status)
+        {
+            let (place, after) = (String::new(), None);
+            outcome.poll = Some(Arc::new(Poll { place, after }));
+        }
         let settlement = match &outcome {
-            Some(outcome) => match retry.settle(&delivery, outcome, self.stage.rng) {
-                // Its participant works on it: the same is sent again if it says nothing more.
-                Settlement::Delivered if is_begun(&delivery, outcome) => Settlement::PutOff(
-                    delivery
-                        .step
-                        .as_ref()
-                        .map_or(saga::LAPSE, |step| step.lapse()),
-                ),
-                settlement => settlement,
-            },
+            Some(outcome) => {
+                let settlement = retry.settle(&delivery, outcome, self.stage.rng);
+                of_step(&delivery, outcome, settlement)
+            }
             None if !behind && delivery.expires_in.is_some_and(|left| left.is_zero()) => {
                 Settlement::Dead(Reason::Expired)
             }

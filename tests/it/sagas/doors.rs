@@ -5,11 +5,12 @@ use outbox_relay::lab::receiver::{Receiver, Reply};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::ended;
+use super::{begin, ended, relay};
 use crate::support::{
     binary::{Directory, outbox_relay},
     client, database, eventually,
-    rows::{SOON, one},
+    rows::{SOON, assert_nothing_left, count, one},
+    scene::Scene,
 };
 
 const CONFIG: &str = r#"
@@ -216,4 +217,64 @@ async fn an_asynchronous_step_is_answered_later_once() {
     assert!(!logs.contains(&token), "a token is a secret");
     let kept = format!("select count(*) from outbox.attempts where request::text like '%{token}%'");
     assert_eq!(one::<i64>(&db, &kept).await, 0);
+}
+
+/// The other asynchronous participant: it names a place to ask at.
+#[tokio::test]
+async fn an_asynchronous_step_is_polled_at_its_location() {
+    let scene = Scene::new(|request| match (&*request.path, request.number) {
+        ("/hook/pick", _) => Reply::status(202)
+            .header("location", "/jobs/7?a=b")
+            .header("retry-after", "0"),
+        // The second time it has forgotten the job: the step is sent again.
+        ("/jobs/7?a=b", 2) => Reply::status(202)
+            .header("retry-after", "0")
+            .header("location", "/jobs/7?a=b"),
+        ("/jobs/7?a=b", 3) => Reply::status(410),
+        ("/jobs/7?a=b", _) => Reply::status(200).body("[4.20]"),
+        // What is elsewhere is not asked: it would be shown who we are.
+        ("/hook/pack", 6) => Reply::status(202).header("location", "http://127.0.0.1:9/jobs/8"),
+        _ => Reply::status(200),
+    })
+    .await;
+    let plan = r#"[{"name": "pick", "to": "shop", "do": "/pick", "async": true},
+        {"name": "pack", "to": "shop", "do": "/pack", "async": true, "lapse": 0.2}]"#;
+    let saga = begin(&scene.client, "o-1", plan).await;
+    let relay = relay(&scene, 3);
+    assert_eq!(ended(&scene.client, saga).await, "succeeded");
+    relay.stop().await;
+    let requests = scene.receiver.requests();
+    let asked: Vec<_> = requests
+        .iter()
+        .map(|r| format!("{} {}", r.method, r.path))
+        .collect();
+    assert_eq!(
+        asked,
+        [
+            "POST /hook/pick",
+            "GET /jobs/7?a=b",
+            "GET /jobs/7?a=b",
+            "POST /hook/pick",
+            "GET /jobs/7?a=b",
+            "POST /hook/pack",
+            "POST /hook/pack",
+        ]
+    );
+    assert_eq!(
+        requests[0].header("idempotency-key"),
+        requests[3].header("idempotency-key")
+    );
+    assert_eq!(requests[1].header("saga-step"), Some("pick"));
+    let outputs: String = one(&scene.client, "select outputs::text from outbox.sagas").await;
+    assert_eq!(outputs, r#"{ "pick" : [4.20], "pack" : null }"#);
+    let paused = count(
+        &scene.client,
+        "endpoints where paused_at is not null or not_before is not null",
+    )
+    .await;
+    assert_eq!(
+        paused, 0,
+        "what became of one job is no word about the endpoint"
+    );
+    assert_nothing_left(&scene.client).await;
 }
