@@ -16,6 +16,7 @@ mod generate;
 mod life;
 mod operate;
 mod saga;
+mod probe;
 mod status;
 mod tail;
 mod text;
@@ -157,6 +158,8 @@ enum Command {
     /// See and work on sagas: work of several steps.
     #[command(subcommand)]
     Saga(saga::Saga),
+    /// Try whether a participant copes with what at-least-once and undo mean: requests that come again, at once, or in another order.
+    Probe(probe::Probe),
     /// Print the script by which a shell completes this command line.
     Completions {
         /// Whose.
@@ -289,6 +292,7 @@ async fn run(command: Command) -> Result<(), Failure> {
             database,
         } => verbs::jobs(&database.open()?, abort, json).await,
         Command::Saga(saga) => saga::saga(saga).await,
+        Command::Probe(probe) => Box::pin(probe::probe(probe)).await,
         Command::Completions { shell } => generate::completions(shell),
         Command::Man { directory } => generate::man(directory.as_deref()),
         Command::Demo(demo) => demo::run(demo).await,

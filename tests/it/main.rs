@@ -40,6 +40,7 @@ mod page;
 mod partitions;
 mod patience;
 mod pooler;
+mod probe;
 mod reap;
 mod relays;
 mod release;
