@@ -14,6 +14,8 @@ mod jobs;
 mod page;
 mod problem;
 mod scrape;
+mod signed;
+mod webhooks;
 
 use std::{collections::VecDeque, io, net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
@@ -32,7 +34,13 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::{api::Api, callers::Callers, problem::Problem};
+use self::{
+    api::{Api, Writes},
+    callers::Callers,
+    problem::Problem,
+    webhooks::Hook,
+};
+pub use self::{signed::Scheme, webhooks::Webhook};
 use crate::{
     maintenance::Trail,
     metrics::Metrics,
@@ -59,6 +67,14 @@ pub struct Config {
     pub readers_file: Option<PathBuf>,
     /// Where participants of sagas reach this, to answer asynchronous steps later; `None`: they can't.
     pub callbacks: Option<Url>,
+    /// The file with the tokens of those who may send messages.
+    pub writers_file: Option<PathBuf>,
+    /// The file with the secrets of those who sign the messages that they send.
+    pub signers_file: Option<PathBuf>,
+    /// Bytes of the body of a message that is sent.
+    pub max_body: usize,
+    /// Webhooks of others that become messages.
+    pub webhooks: Vec<Webhook>,
 }
 
 /// What listens and does not answer yet.
@@ -89,6 +105,18 @@ pub enum Error {
     Database(#[from] store::Error),
 }
 
+impl Config {
+    /// Whether anybody may see or do anything.
+    fn has_api(&self) -> bool {
+        self.operators_file.is_some() || self.readers_file.is_some() || self.may_write()
+    }
+
+    /// Whether anybody may send messages.
+    fn may_write(&self) -> bool {
+        self.writers_file.is_some() || self.signers_file.is_some() || !self.webhooks.is_empty()
+    }
+}
+
 impl Door {
     /// Listens, if that is wanted.
     ///
@@ -112,14 +140,24 @@ impl Door {
             tracing::info!(%address, "listening for HTTP");
         }
         let mut router = health::router(vitals.clone()).merge(scrape::router(metrics.clone()));
-        let (operators, readers) = (config.operators_file.as_ref(), config.readers_file.as_ref());
         let mut jobs = None;
-        if operators.or(readers).is_some() {
-            let callers = Callers::new(operators, readers).map_err(Error::Tokens)?;
+        if config.has_api() {
+            let callers = Callers::new(config).map_err(Error::Tokens)?;
+            let hooks: Result<Vec<Hook>, String> = config.webhooks.iter().map(Hook::new).collect();
+            let writes = config
+                .may_write()
+                .then(|| Store::new(database))
+                .transpose()?;
             let begun = Arc::new(Notify::new());
             let api = Api {
                 store: Store::new(database)?,
                 acts: Store::single(database, store::PATIENCE)?,
+                writes: writes.map(|store| Writes {
+                    store,
+                    max_body: config.max_body,
+                    vitals: vitals.clone(),
+                }),
+                hooks: Arc::new(hooks.map_err(Error::Tokens)?),
                 callers: Arc::new(callers),
                 trail: trail.clone(),
                 begun: Arc::clone(&begun),

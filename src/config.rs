@@ -55,7 +55,7 @@ pub struct Config {
     pub alerts: Option<alerts::Config>,
     /// `[tracing]`; `None`: nobody collects spans.
     pub tracing: Option<spans::Config>,
-    /// `[http]`.
+    /// `[http]` and `[[webhooks]]`.
     pub admin: admin::Config,
     /// `[[endpoints]]`, in the order of the file; at least one.
     pub endpoints: Vec<delivery::Endpoint>,
@@ -137,7 +137,7 @@ pub fn parse(
     let database = tables::database(&reader, &root.section("database"));
     let mut relay = tables::relay(&root.section("relay"), host);
     let maintenance = tables::history(&root.section("history"));
-    let (admin, max_due_age) = tables::http(&root.section("http"));
+    let (mut admin, max_due_age) = tables::http(&root.section("http"));
     relay.max_due_age = max_due_age;
     let (mut endpoints, entries) = tables::endpoints(&root);
     for endpoint in &mut endpoints {
@@ -145,6 +145,7 @@ pub fn parse(
     }
     let routes = tables::routes(&root, &entries);
     let sagas = tables::sagas(&root, &endpoints);
+    admin.webhooks = tables::webhooks(&root, &routes);
     let alerts = tables::alerts(&root.section("alerts"), maintenance.record, &routes);
     let tracing = tables::tracing(&root.section("tracing"));
     let digest = reader.finish().map_err(problems)?;

@@ -30,6 +30,8 @@ use crate::{
 pub struct Config {
     /// How long.
     pub keep: Retention,
+    /// How long the keys of requests are.
+    pub requests: Duration,
     /// Which attempts are kept at all.
     pub record: History,
 }
@@ -38,6 +40,9 @@ pub struct Config {
 const AHEAD: i32 = 7;
 const EVERY: Duration = Duration::from_secs(60 * 60);
 const AGAIN: Duration = Duration::from_secs(60);
+
+/// Requests that are forgotten in one transaction.
+const FORGOTTEN: i32 = 5000;
 
 /// Runs until the stop; at once when its configuration changes.
 pub async fn run(
@@ -85,9 +90,11 @@ pub async fn run_once(store: &Store, config: &Config) -> Result<(), Error> {
             tracing::info!(made, dropped, thinned, "partitions of history maintained");
         }
         if thinned == 0 {
-            return Ok(());
+            break;
         }
     }
+    while store.forget_requests(config.requests, FORGOTTEN).await? == FORGOTTEN {}
+    Ok(())
 }
 
 /// What is not from the outbox, as deliveries are sent: some JSON.

@@ -22,6 +22,7 @@ mod look;
 mod migrate;
 mod overview;
 mod records;
+mod requests;
 mod sagas;
 mod settle;
 mod shape;
@@ -52,6 +53,7 @@ pub use self::{
     migrate::{Migrated, SCHEMA_VERSION, script},
     overview::{Alike, Failures, Overview, Partly, Piece},
     records::{History, Partitions, Records, Retention},
+    requests::{Accepted, Requested, Sent},
     sagas::{Acted, ListedSaga, MatchingSagas, Refused, SagaFilter, SagaVerb, Tended},
     shape::Alterations,
     statements::STATEMENTS,

@@ -390,6 +390,22 @@ COMMENT ON COLUMN outbox.sagas.message     IS 'Private. The message of the step 
 COMMENT ON COLUMN outbox.sagas.forward     IS 'Private. While it goes back: whether the step that is undone was done.';
 COMMENT ON COLUMN outbox.sagas.unsure      IS 'Private. Steps that an operator skipped though nobody knows whether they were done: on the way back they are undone.';
 COMMENT ON COLUMN outbox.sagas.wanted      IS 'Private. back = it is to go back as soon as nothing is in flight; too_late = it was, and could not.';
+-- === what came over HTTP ===
+
+CREATE TABLE outbox.requests (
+    created_at timestamptz NOT NULL DEFAULT now(),
+    id         uuid NOT NULL,
+    caller     text NOT NULL,
+    key        text NOT NULL,
+    digest     bytea NOT NULL,
+    PRIMARY KEY (caller, key),
+    CONSTRAINT "Idempotency-Key: 1 to 255 bytes" CHECK (octet_length(key) BETWEEN 1 AND 255)
+);
+CREATE INDEX requests_created_at ON outbox.requests (created_at);
+CREATE INDEX requests_id ON outbox.requests (id);
+COMMENT ON TABLE  outbox.requests        IS 'Public, read only. Requests over HTTP that became messages, by the key of their caller: the same request again has the same answer.';
+COMMENT ON COLUMN outbox.requests.caller IS 'Who sent it: a name of a file of callers, or webhook and its name. Its keys are its own.';
+COMMENT ON COLUMN outbox.requests.digest IS 'SHA-256 of the body: another one under the same key is refused.';
 
 -- === what operators have running ===
 

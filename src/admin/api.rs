@@ -1,11 +1,12 @@
 //! `/v1`: what operators see and do, as JSON. A skin over the store's methods, which the command line has as well.
 //!
 //! Every request but for the document that describes all this (`openapi.json`) bears a token (see `callers`); without token files
-//! there is no `/v1`. Errors are problems (RFC 9457). Lists come
+//! there is no `/v1`. What is signed bears its signature instead (see `signed`). Errors are problems (RFC 9457). Lists come
 //! in pages: `next` of an answer is `after` of the next request. What changes something names its bearer in the history.
 
 mod act;
 mod glance;
+mod insert;
 mod read;
 mod sagas;
 
@@ -20,8 +21,8 @@ use axum::{
 };
 use tokio::sync::Notify;
 
-use super::{callers::Callers, problem::Problem};
-use crate::{maintenance::Trail, store::Store};
+use super::{callers::Callers, problem::Problem, webhooks::Hook};
+use crate::{maintenance::Trail, relay::Vitals, store::Store};
 
 /// What all requests share.
 #[derive(Clone)]
@@ -30,10 +31,23 @@ pub(super) struct Api {
     /// For what changes something: whoever reads for long must not hold that up.
     pub(super) acts: Store,
     pub(super) callers: Arc<Callers>,
+    /// For messages that are sent; `None`: nobody may send any.
+    pub(super) writes: Option<Writes>,
+    pub(super) hooks: Arc<Vec<Hook>>,
     /// What the sampler saw.
     pub(super) trail: Trail,
     /// There is a new job.
     pub(super) begun: Arc<Notify>,
+}
+
+/// How messages that are sent get into the database.
+#[derive(Clone)]
+pub(super) struct Writes {
+    pub(super) store: Store,
+    /// Bytes of a request's body.
+    pub(super) max_body: usize,
+    /// Whether this is the database that messages are delivered from.
+    pub(super) vitals: Vitals,
 }
 
 pub(super) fn router(api: Api) -> Router {
@@ -43,12 +57,13 @@ pub(super) fn router(api: Api) -> Router {
         .route("/v1/alerts", get(read::alerts))
         .route("/v1/overview", get(glance::overview))
         .route("/v1/failures", get(glance::failures))
-        .route("/v1/messages", get(read::list))
+        .route("/v1/messages", get(read::list).post(insert::post))
         .route("/v1/messages/{id}", get(read::show))
         .route("/v1/messages/{id}/why", get(read::why))
         .route("/v1/messages/{id}/replay", post(act::replay))
         .route("/v1/messages/{id}/discard", post(act::discard))
         .route("/v1/messages/{id}/cancel", post(act::cancel))
+        .route("/v1/webhooks/{name}", post(insert::webhook))
         .route("/v1/history", get(read::history))
         .route("/v1/matching", get(read::matching))
         .route("/v1/jobs", get(read::jobs).post(act::start_job))

@@ -1,17 +1,25 @@
 //! Who may ask for what: bearer tokens (RFC 6750), from files that are read again when they change.
 //!
-//! A line of a file is a name and a token. The name is the one that the history keeps for what its bearer does. Only digests of tokens
+//! Who only sends messages can sign its requests instead, as Standard Webhooks has it: then nothing that is sent lets another one
+//! send anything else.
+//!
+//! A line of a file is a name and a token, or a name and a secret; a name may have several. The name is the one that the history keeps for what its bearer does. Only digests of tokens
 //! stay in memory, and digests are compared, so that the time that it takes tells nothing of a token.
 
 use std::path::PathBuf;
 
 use axum::{
     extract::FromRequestParts,
-    http::{StatusCode, header, request::Parts},
+    http::{HeaderMap, HeaderName, StatusCode, header, request::Parts},
 };
 use sha2::{Digest, Sha256};
 
-use super::{api::Api, problem::Problem};
+use super::{
+    Config,
+    api::Api,
+    problem::Problem,
+    signed::{self, Key, STALE, Scheme, Signed},
+};
 use crate::delivery::file::{Content, Watched};
 
 /// A token shorter than this can be guessed.
@@ -24,12 +32,16 @@ enum Role {
     Reader,
     /// And change it.
     Operator,
+    /// Send messages, and read what became of them.
+    Writer,
 }
 
 /// All that are known.
 pub(super) struct Callers {
     operators: Option<Watched<Vec<Known>>>,
     readers: Option<Watched<Vec<Known>>>,
+    writers: Option<Watched<Vec<Known>>>,
+    signers: Option<Watched<Vec<Signer>>>,
 }
 
 struct Known {
@@ -37,10 +49,20 @@ struct Known {
     digest: [u8; 32],
 }
 
+struct Signer {
+    name: String,
+    key: Key,
+}
+
 /// Somebody who may read.
 pub(super) struct Reader;
 
-/// Somebody who may read, and asks who that is: the name, and `operator` or `reader`.
+/// Somebody who may know what became of a message: whether all of it may be read, or its state only.
+pub(super) struct Knower {
+    pub(super) reads: bool,
+}
+
+/// Somebody who may read, and asks who that is: the name, and `operator`, `reader` or `writer`.
 pub(super) struct Caller(pub(super) String, pub(super) &'static str);
 
 /// Somebody who may change things, by name.
@@ -48,18 +70,51 @@ pub(super) struct Operator(pub(super) String);
 
 impl Callers {
     /// Reads the files; the error names the file and the line.
-    pub(super) fn new(
-        operators: Option<&PathBuf>,
-        readers: Option<&PathBuf>,
-    ) -> Result<Callers, String> {
-        let watch = |path: Option<&PathBuf>| {
+    pub(super) fn new(config: &Config) -> Result<Callers, String> {
+        let watch = |path: &Option<PathBuf>| {
+            let path = path.as_ref();
             path.map(|path| Watched::new("http", vec![path.clone()], read))
                 .transpose()
         };
+        let signers = config.signers_file.as_ref();
+        let signers = signers.map(|path| Watched::new("http", vec![path.clone()], read_signers));
         Ok(Callers {
-            operators: watch(operators)?,
-            readers: watch(readers)?,
+            operators: watch(&config.operators_file)?,
+            readers: watch(&config.readers_file)?,
+            writers: watch(&config.writers_file)?,
+            signers: signers.transpose()?,
         })
+    }
+
+    /// Who sends this by a token, if it may send messages.
+    pub(super) fn writer(&self, parts: &Parts) -> Result<String, Problem> {
+        match self.of(parts)? {
+            (Role::Operator | Role::Writer, name) => Ok(name),
+            (Role::Reader, name) => Err(forbidden(format!("{name} may read, and change nothing"))),
+        }
+    }
+
+    /// Who signed this just now, and under which id.
+    pub(super) fn signer(
+        &self,
+        headers: &HeaderMap,
+        body: &[u8],
+        now: u64,
+    ) -> Result<(String, String), Problem> {
+        let unknown = |detail: &str| Problem::new(StatusCode::UNAUTHORIZED, detail);
+        // Standard Webhooks know no other header.
+        let unused = HeaderName::from_static(signed::SIGNATURE);
+        let signed = Signed::read(Scheme::StandardWebhooks, headers, &unused).map_err(unknown)?;
+        if !signed.is_fresh(now) {
+            return Err(unknown(STALE));
+        }
+        let known = self.signers.as_ref().map(Watched::current);
+        let mut known = known.iter().flat_map(|known| known.iter());
+        let found = known.find(|signer| signed.is_by(&signer.key, body));
+        match (found, signed.id) {
+            (Some(signer), Some(id)) => Ok((signer.name.clone(), id)),
+            _ => Err(unknown("the signature is by no secret that is known")),
+        }
     }
 
     fn of(&self, parts: &Parts) -> Result<(Role, String), Problem> {
@@ -76,6 +131,7 @@ impl Callers {
         for (role, known) in [
             (Role::Operator, &self.operators),
             (Role::Reader, &self.readers),
+            (Role::Writer, &self.writers),
         ] {
             let known = known.as_ref().map(Watched::current);
             let found = known.iter().flat_map(|known| known.iter());
@@ -91,7 +147,21 @@ impl FromRequestParts<Api> for Reader {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Reader, Problem> {
-        api.callers.of(parts).map(|_| Reader)
+        match api.callers.of(parts)? {
+            (Role::Reader | Role::Operator, _) => Ok(Reader),
+            (Role::Writer, name) => Err(forbidden(format!("{name} may send messages only"))),
+        }
+    }
+}
+
+impl FromRequestParts<Api> for Knower {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Knower, Problem> {
+        let (role, _) = api.callers.of(parts)?;
+        Ok(Knower {
+            reads: role != Role::Writer,
+        })
     }
 }
 
@@ -103,6 +173,7 @@ impl FromRequestParts<Api> for Caller {
         let role = match role {
             Role::Operator => "operator",
             Role::Reader => "reader",
+            Role::Writer => "writer",
         };
         Ok(Caller(name, role))
     }
@@ -114,15 +185,45 @@ impl FromRequestParts<Api> for Operator {
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Operator, Problem> {
         match api.callers.of(parts)? {
             (Role::Operator, name) => Ok(Operator(name)),
-            (Role::Reader, name) => Err(Problem::new(
-                StatusCode::FORBIDDEN,
-                format!("{name} may read, and change nothing"),
-            )),
+            (Role::Reader, name) => Err(forbidden(format!("{name} may read, and change nothing"))),
+            (Role::Writer, name) => Err(forbidden(format!("{name} may send messages only"))),
         }
     }
 }
 
+fn forbidden(detail: String) -> Problem {
+    Problem::new(StatusCode::FORBIDDEN, detail)
+}
+
+fn read_signers(contents: &[Content]) -> Result<Vec<Signer>, String> {
+    let read = |name: &str, secret: &str| {
+        let key = Key::parse(Scheme::StandardWebhooks, secret)?;
+        Ok(Signer {
+            name: name.to_owned(),
+            key,
+        })
+    };
+    lines(contents, "a secret", read)
+}
+
 fn read(contents: &[Content]) -> Result<Vec<Known>, String> {
+    lines(contents, "a token", |name, token| {
+        if token.len() < SHORTEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err("a token has 16 or more visible ASCII characters and no blanks");
+        }
+        Ok(Known {
+            name: name.to_owned(),
+            digest: Sha256::digest(token).into(),
+        })
+    })
+}
+
+/// What each line holds, a name and something that is secret.
+fn lines<T>(
+    contents: &[Content],
+    what: &str,
+    read: impl Fn(&str, &str) -> Result<T, &'static str>,
+) -> Result<Vec<T>, String> {
     let mut all = Vec::new();
     for content in contents {
         for (n, line) in content.text.lines().enumerate() {
@@ -131,24 +232,16 @@ fn read(contents: &[Content]) -> Result<Vec<Known>, String> {
                 continue;
             }
             let wrong = |what: &str| content.wrong(format!("line {}: {what}", n + 1));
-            let Some((name, token)) = line.split_once(char::is_whitespace) else {
-                return Err(wrong(
-                    "expected a name and a token, with a blank between them",
-                ));
+            let Some((name, secret)) = line.split_once(char::is_whitespace) else {
+                return Err(wrong(&format!(
+                    "expected a name and {what}, with a blank between them"
+                )));
             };
-            let token = token.trim();
-            if token.len() < SHORTEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-                return Err(wrong(
-                    "a token has 16 or more visible ASCII characters and no blanks",
-                ));
-            }
-            all.push(Known {
-                name: name.to_owned(),
-                digest: Sha256::digest(token).into(),
-            });
+            all.push(read(name, secret.trim()).map_err(wrong)?);
         }
         if all.is_empty() {
-            return Err(content.wrong("there is no token in it"));
+            let what = what.trim_start_matches("a ");
+            return Err(content.wrong(format_args!("there is no {what} in it")));
         }
     }
     Ok(all)

@@ -224,7 +224,7 @@ fn fixed(old: &Config, new: &Config) -> Vec<&'static str> {
             old.database.lenient != new.database.lenient,
         ),
         ("database.guard", old.database.guard != new.database.guard),
-        ("http.listen", old.admin != new.admin),
+        ("http, webhooks", old.admin != new.admin),
         ("tracing", old.tracing != new.tracing),
         ("relay.name", old.relay.name != new.relay.name),
         ("relay.lease", old.relay.lease != new.relay.lease),

@@ -39,7 +39,7 @@ const MIB: usize = 1 << 20;
 
 pub(crate) use alerts::alerts;
 pub(crate) use database::database;
-pub(crate) use http::http;
+pub(crate) use http::{http, webhooks};
 pub(crate) use sagas::sagas;
 pub(crate) use tracing::tracing;
 
@@ -79,6 +79,7 @@ pub(crate) fn history(section: &Section<'_>) -> maintenance::Config {
             successes,
             delivered: section.duration("delivered", DAY, Duration::ZERO..),
         },
+        requests: section.duration("requests", 7 * DAY, HOUR..),
         record: record(section),
     }
 }

@@ -137,6 +137,7 @@ fn two_keys_and_two_keys_are_enough() {
                 successes: seconds(30 * 86_400),
                 delivered: seconds(86_400),
             },
+            requests: seconds(7 * 86_400),
             record: History::All,
         }
     );

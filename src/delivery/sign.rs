@@ -20,6 +20,7 @@ use ring::signature::{Ed25519KeyPair, KeyPair};
 use sha2::Sha256;
 
 pub(super) use signer::Signer;
+pub(crate) use signer::now;
 
 const ID: HeaderName = HeaderName::from_static("webhook-id");
 const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");

@@ -83,6 +83,31 @@ impl Error {
         matches!(self, Error::Statement { state: Some(state), .. } if ["55P03", "40P01"].contains(&state.as_str()))
     }
 
+    /// What is wrong with what somebody wants inserted, where that is what was refused: a constraint of the table's, whose name is a
+    /// sentence, or something that could not be read.
+    pub fn refusal(&self) -> Option<&str> {
+        let Error::Statement {
+            state: Some(state),
+            message,
+            ..
+        } = self
+        else {
+            return None;
+        };
+        match state.as_str() {
+            "23514" => {
+                let named = message.split_once("check constraint \"");
+                // What follows shows the row.
+                let named = named.and_then(|(_, rest)| rest.split_once("\" (SQLSTATE"));
+                Some(named.map_or("a check of the table", |(name, _)| name))
+            }
+            // Nested too deeply for the server's stack.
+            "54001" => Some(message),
+            state if state.starts_with("22") => Some(message),
+            _ => None,
+        }
+    }
+
     /// Whether the server refused what a row holds, or what somebody's trigger thinks of it: another row may pass. Not so where the
     /// server is away, busy, full or read-only, or the statement itself fits no schema (SQLSTATE classes, PostgreSQL's appendix A).
     pub fn is_data(&self) -> bool {

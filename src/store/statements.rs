@@ -21,6 +21,8 @@ macro_rules! statements {
 
 statements! {
     ABORT_JOB = "abort_job",
+    ACCEPT = "accept",
+    ACCEPTED = "accepted",
     ADD_ENDPOINTS = "add_endpoints",
     ADD_LANES = "add_lanes",
     ALERTS = "alerts",
@@ -41,6 +43,7 @@ statements! {
     EXPIRED = "expired",
     FAILURES = "failures",
     FIND_SAGAS = "find_sagas",
+    FORGET_REQUESTS = "forget_requests",
     HANG_UP = "hang_up",
     HISTORY = "history",
     HORIZON = "horizon",

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::support::{
     Database,
-    asked::{Asked, OPERATOR, READER},
+    asked::{Asked, OPERATOR, READER, SIGNER, WRITER},
     binary::Directory,
     client, database, eventually,
     rows::{SOON, count, insert, one},
@@ -23,11 +23,13 @@ mod document;
 mod glance;
 mod problems;
 mod sagas;
+mod send;
+mod webhooks;
 
 /// A relay with an API, its database, and a receiver that refuses the first so many.
 struct Stage {
     relay: Asked,
-    _database: Database,
+    database: Database,
     client: Client,
     receiver: Receiver,
     tokens: Directory,
@@ -45,12 +47,24 @@ impl Stage {
         let tokens = Directory::new();
         let operators = tokens.write("operators", &format!("# who may\nann {OPERATOR}\n"));
         let readers = tokens.write("readers", &format!("bob {READER}\n"));
-        let more = format!("operators_file = {operators:?}\nreaders_file = {readers:?}");
+        let writers = tokens.write("writers", &format!("shop {WRITER}\ntill {WRITER}-2\n"));
+        let signers = tokens.write("signers", &format!("cash {SIGNER}\n"));
+        let github = tokens.write("github", "an older secret\nIt's a Secret to Everybody\n");
+        let stripe = tokens.write("stripe", "whsec_test\n");
+        let standard = tokens.write("standard", &format!("{SIGNER}\n"));
+        let more = format!(
+            "operators_file = {operators:?}\nreaders_file = {readers:?}\nwriters_file = {writers:?}\nsigners_file = {signers:?}\n\
+             max_body = \"20KiB\"\n\
+             [[webhooks]]\nname = \"code\"\ntopic = \"code.push\"\ntype = \"push\"\nscheme = \"github\"\nsecret_files = [{github:?}]\n\
+             headers = [\"X-GitHub-Event\"]\n\
+             [[webhooks]]\nname = \"pay\"\ntopic = \"pay\"\nscheme = \"stripe\"\nsecret_files = [{stripe:?}]\n\
+             [[webhooks]]\nname = \"mail\"\ntopic = \"mail\"\nsecret_files = [{standard:?}]\n"
+        );
         let relay = Asked::start(&receiver, &database.url, &more).await;
         relay.becomes("/readyz", StatusCode::OK).await;
         Stage {
             relay,
-            _database: database,
+            database,
             client,
             receiver,
             tokens,

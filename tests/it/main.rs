@@ -45,6 +45,7 @@ mod reap;
 mod relays;
 mod release;
 mod reload;
+mod requests;
 mod resources;
 mod rotation;
 mod routes;

@@ -9,11 +9,14 @@ use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{super::callers::Reader, Api, Problem};
+use super::{
+    super::callers::{Knower, Reader},
+    Api, Problem,
+};
 use crate::store::{Filter, Search, State, Verb};
 
 /// Rows on a page, where nobody says.
@@ -150,12 +153,29 @@ pub(super) async fn history(
 
 pub(super) async fn show(
     Given(api): Given<Api>,
-    _: Reader,
+    knower: Knower,
     id: Of<Uuid>,
 ) -> Result<Response, Problem> {
+    /// What of a life its sender may know.
+    #[derive(Deserialize, Serialize)]
+    struct State {
+        id: Uuid,
+        state: String,
+    }
     let id = of(id)?;
-    let life = api.store.show(id).await?;
-    let life = life.ok_or_else(|| unknown(id))?;
+    let Some(life) = api.store.show(id).await? else {
+        return Err(match api.store.accepted_at(id).await? {
+            Some(at) => Problem::missing(format!(
+                "message {id} is past retention: it was accepted at {at}, and nothing else is known of it any more"
+            )),
+            None => unknown(id),
+        });
+    };
+    if !knower.reads {
+        let state = serde_json::from_str::<State>(life.get());
+        let state = state.map_err(|error| Problem::bad(error.to_string()))?;
+        return Ok(Json(state).into_response());
+    }
     // As it is: a payload keeps its digits.
     let kind = [(header::CONTENT_TYPE, "application/json")];
     Ok((kind, life.get().to_owned()).into_response())
@@ -237,7 +257,7 @@ pub(super) fn next(place: Option<&Value>, rows: usize, limit: i32) -> Option<Str
         .map(Value::to_string)
 }
 
-pub(super) fn answer<T: serde::Serialize>(value: &T) -> Answer {
+pub(super) fn answer<T: Serialize>(value: &T) -> Answer {
     let value = serde_json::to_value(value);
     value
         .map(Json)

@@ -44,7 +44,7 @@ pub(crate) fn alerts(section: &Section<'_>, record: History, routes: &Routes) ->
         span("paused", HOUR),
         span("no_route", MINUTE),
     ];
-    let topic = section.optional("topic", r#"a topic such as "outbox.alert""#, topic);
+    let topic = section.optional("topic", r#"a topic such as "outbox.alert""#, sending::topic);
     if let Some(topic) = &topic
         && routes.of(topic).is_none()
     {
@@ -109,12 +109,4 @@ fn url(section: &Section<'_>) -> Option<Url> {
     let url = read.and_then(|text| parse(text.trim()));
     url.map_err(|message| section.problem("url_file", message))
         .ok()
-}
-
-/// What the table of messages takes, and a route as well.
-fn topic(text: &str) -> Result<String, String> {
-    if text.is_empty() || text.len() > 255 || text.contains(char::is_control) {
-        return Err("must be 1 to 255 bytes without control characters".into());
-    }
-    Ok(text.to_owned())
 }

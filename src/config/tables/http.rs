@@ -2,8 +2,14 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use super::{DAY, MINUTE, SECOND, Section, plain_url};
-use crate::{admin, config::units::quoted};
+use reqwest::header::HeaderName;
+
+use super::{DAY, MIB, MINUTE, SECOND, Section, endpoint_name, plain_url, sending};
+use crate::{
+    admin::{self, Scheme, Webhook},
+    config::units::quoted,
+    route::Routes,
+};
 
 const EXPECTED: &str = r#"an address and a port such as "127.0.0.1:9090" or "[::]:9090""#;
 
@@ -28,12 +34,101 @@ pub(crate) fn http(section: &Section<'_>) -> (admin::Config, Option<Duration>) {
         callbacks.is_none() || section.has("listen"),
         || "means something only with listen".into(),
     );
+    let writers_file = section.path("writers_file", "/run/secrets/writers");
+    let signers_file = section.path("signers_file", "/run/secrets/signers");
     let config = admin::Config {
         listen,
         sample_every,
         operators_file,
         readers_file,
         callbacks,
+        writers_file,
+        signers_file,
+        // As JSON with its body in base64 a message of 16 MiB has more than 21.
+        max_body: section.size("max_body", MIB, 1024..=24 * MIB),
+        webhooks: Vec::new(),
     };
     (config, max_due_age)
+}
+
+/// `[[webhooks]]`: what others send, and how they sign it.
+pub(crate) fn webhooks(root: &Section<'_>, routes: &Routes) -> Vec<Webhook> {
+    const NAME: &str = r#"a name such as "github""#;
+    const SCHEMES: [(&str, Scheme); 3] = [
+        ("standard-webhooks", Scheme::StandardWebhooks),
+        ("github", Scheme::GitHub),
+        ("stripe", Scheme::Stripe),
+    ];
+    let mut names: Vec<String> = Vec::new();
+    let mut list = Vec::new();
+    for mut entry in root.sections("webhooks").into_iter().flatten() {
+        let name = entry.aside().required("name", NAME, |text| {
+            let name = endpoint_name(text)?;
+            match names.contains(&name) {
+                true => Err(format!("there is another webhook {name:?}")),
+                false => Ok(name),
+            }
+        });
+        if let Some(name) = &name {
+            names.push(name.clone());
+            entry = entry.named("webhooks", name);
+        }
+        let topic = entry.required("topic", r#"a topic such as "github.push""#, |text| {
+            let topic = sending::topic(text)?;
+            match routes.of(&topic) {
+                Some(_) => Ok(topic),
+                None => Err(format!(
+                    "no route takes {}: its messages would stay pending",
+                    quoted(text)
+                )),
+            }
+        });
+        let kind = entry.optional("type", r#"a type such as "push""#, sending::topic);
+        let scheme = entry.choice("scheme", "standard-webhooks", &SCHEMES);
+        let files = entry.list(
+            "secret_files",
+            r#"paths such as "/run/secrets/github""#,
+            sending::path,
+        );
+        if files.as_ref().is_none_or(Vec::is_empty) && !entry.is_wrong("secret_files") {
+            let message = "is missing: without a secret anybody could send";
+            entry.problem("secret_files", message.into());
+        }
+        let header = |text: &str| {
+            let name = HeaderName::from_bytes(text.as_bytes());
+            name.map_err(|_| format!("{} is no legal header name", quoted(text)))
+        };
+        const HEADER: &str = r#"a header name such as "X-Delivery""#;
+        let signature = entry.optional("signature_header", HEADER, header);
+        let is_github = scheme == Scheme::GitHub;
+        entry.check(
+            &["signature_header"],
+            is_github || signature.is_none(),
+            || r#"means something with scheme = "github" only"#.into(),
+        );
+        let id_header = entry.optional("id_header", HEADER, header);
+        let is_standard = scheme == Scheme::StandardWebhooks;
+        entry.check(&["id_header"], !is_standard || id_header.is_none(), || {
+            "means nothing here: the id of Standard Webhooks is signed, in webhook-id".into()
+        });
+        let headers = entry.list(
+            "headers",
+            r#"header names such as "X-GitHub-Event""#,
+            sending::header_name,
+        );
+        let default = HeaderName::from_static("x-hub-signature-256");
+        if let (Some(name), Some(topic), Some(secret_files)) = (name, topic, files) {
+            list.push(Webhook {
+                name,
+                topic,
+                kind,
+                scheme,
+                secret_files,
+                signature_header: signature.unwrap_or(default),
+                id_header,
+                headers: headers.unwrap_or_default(),
+            });
+        }
+    }
+    list
 }

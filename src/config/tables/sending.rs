@@ -87,9 +87,17 @@ pub(super) fn header_name(text: &str) -> Result<HeaderName, String> {
     Ok(name)
 }
 
-fn path(text: &str) -> Result<PathBuf, String> {
+pub(super) fn path(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() || text.contains(char::is_control) {
         return Err("a path must not be empty and have no control characters".into());
     }
     Ok(text.into())
+}
+
+/// What the table of messages takes, and a route as well.
+pub(super) fn topic(text: &str) -> Result<String, String> {
+    if text.is_empty() || text.len() > 255 || text.contains(char::is_control) {
+        return Err("must be 1 to 255 bytes without control characters".into());
+    }
+    Ok(text.to_owned())
 }

@@ -82,6 +82,17 @@ http.listen = "localhost:9090" => line 1, http.listen: expected an address and a
 history.record = "some" => line 1, history.record: expected "all", "failures" or "none", found "some"
 http.sample_every = "0s" => line 1, http.sample_every: must be from 1s to 1h, found "0s"
 http.max_due_age = "0s" => line 1, http.max_due_age: must be from 1s to 365d, found "0s"
+http.max_body = "30MiB" => line 1, http.max_body: must be from 1KiB to 24MiB, found "30MiB"
+history.requests = "1m" => line 1, history.requests: must be at least 1h, found "1m"
+[[webhooks]] ; topic = "order.x" ; secret_files = ["/x"] => line 1, webhooks[0].name: is missing: expected a name such as "github"
+[[webhooks]] ; name = "a" ; secret_files = ["/x"] => line 1, webhooks[0].topic: is missing: expected a topic such as "github.push"
+[[webhooks]] ; name = "a" ; topic = "x" ; secret_files = ["/x"] => line 3, webhooks[0].topic: no route takes "x": its messages would stay pending
+[[webhooks]] ; name = "a" ; topic = "order.x" => webhooks[0].secret_files: is missing: without a secret anybody could send
+[[webhooks]] ; name = "a" ; topic = "order.x" ; secret_files = [] => webhooks[0].secret_files: is missing: without a secret anybody could send
+[[webhooks]] ; name = "a" ; topic = "order.x" ; secret_files = ["/x"] ; id_header = "X-Id" => line 5, webhooks[0].id_header: means nothing here
+[[webhooks]] ; name = "a" ; topic = "order.x" ; secret_files = ["/x"] ; scheme = "stripe" ; signature_header = "X" => line 6, webhooks[0].signature_header: means something with scheme = "github" only
+[[webhooks]] ; name = "a" ; topic = "order.x" ; secret_files = ["/x"] ; headers = ["Host"] => line 5, webhooks[0].headers[0]: "Host" is a header that HTTP or the relay sets
+[[webhooks]] ; name = "a" ; topic = "order.x" ; secret_files = ["/x"] ; scheme = "paddle" => line 5, webhooks[0].scheme: expected "standard-webhooks" or "github" or "stripe", found "paddle"
 relay.batch = "200" => expected a whole number such as 200, found the text "200"
 relay.batch = -1 => must be from 1 to 1000, found -1
 relay.batch = 99999999999999999999 => must be from 1 to 1000, found 99999999999999999999
@@ -111,7 +122,7 @@ defaults.retry.factor = nan => must be from 1 to 100, found nan
 defaults.retry.factor = inf => must be from 1 to 100, found inf
 defaults.retry.factor = "2" => expected a number such as 2.0, found the text "2"
 database.ca_file = 5 => expected a path such as "/etc/ca.pem", found the number 5
- ; unknown.x = 1 => line 2, unknown: unknown key; known here: alerts, database, defaults, endpoints, history, http, relay, retries, routes, sagas, tracing
+ ; unknown.x = 1 => line 2, unknown: unknown key; known here: alerts, database, defaults, endpoints, history, http, relay, retries, routes, sagas, tracing, webhooks
 alerts.off = ["pause"] => line 1, alerts.off[0]: expected one of failures, dead_letters, oldest_due, paused, no_route, found "pause"
 alerts.failure_ratio = 0 => line 1, alerts.failure_ratio: must be from 0.01 to 1, found 0
 alerts.topic = "outbox.alert" => line 1, alerts.topic: no route takes "outbox.alert": its messages would stay pending

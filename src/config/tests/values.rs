@@ -23,7 +23,17 @@ max_lost = 2
 attempts = "7d"
 successes = "2d"
 delivered = "0s"
+requests = "1d"
 record = "failures"
+[http]
+listen = "127.0.0.1:9090"
+sample_every = "30s"
+max_due_age = "5m"
+operators_file = "/run/operators"
+readers_file = "/run/readers"
+writers_file = "/run/writers"
+signers_file = "/run/signers"
+max_body = "2MiB"
 [alerts]
 every = "10s"
 repeat = "1h"
@@ -111,6 +121,15 @@ retry.max_age = "12h"
 name = "audit"
 url = "https://audit.internal/"
 bearer_file = "/run/token"
+[[webhooks]]
+name = "code"
+topic = "code.push"
+type = "push"
+scheme = "github"
+secret_files = ["/run/github"]
+signature_header = "X-Signature"
+id_header = "X-Delivery"
+headers = ["X-GitHub-Event"]
 [[routes]]
 topic = "order.*"
 to = ["billing"]
@@ -194,7 +213,7 @@ fn the_file_has_every_key_and_is_right() {
     assert_eq!(read(FILE, &[]).map(|config| config.endpoints.len()), Ok(3));
     // Each unknown key is answered with all that are known in its place.
     for table in [
-        "defaults", "relay", "history", "alerts", "tracing", "database",
+        "defaults", "relay", "history", "http", "alerts", "tracing", "database",
     ] {
         let header = format!("[{table}]");
         let at = FILE.lines().position(|line| line == header).expect(table);

@@ -62,7 +62,7 @@ fn lines(content: &Content) -> Result<Vec<Secret>, String> {
 }
 
 /// Seconds since 1970. A clock that stands before that is no better than 1970.
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     #[allow(
         clippy::disallowed_methods,
         reason = "the receiver compares the time of a signature with its own clock"

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use outbox_relay::{
     message::{Reason, Settlement},
-    store::{ClaimState, Records, Retention, Settle, Store},
+    store::{Accepted, ClaimState, Records, Requested, Retention, Sent, Settle, Store},
 };
 
 use super::{SqlState, config, store};
@@ -192,6 +192,20 @@ async fn the_relay_can_run_all_that_it_runs() {
         Some(true)
     );
     assert_eq!(store.resume("e").await.unwrap(), Some(true));
+    let requested = Requested {
+        caller: "c",
+        key: Some("k"),
+        digest: b"d",
+    };
+    let sent = Sent {
+        topic: "t",
+        payload: Some("{}"),
+        ..Sent::default()
+    };
+    let accepted = store.accept(requested, sent).await.unwrap();
+    assert_eq!(store.accept(requested, sent).await.unwrap(), accepted);
+    assert!(matches!(accepted, Accepted::Message(_)));
+    assert_eq!(store.forget_requests(Duration::ZERO, 10).await.unwrap(), 1);
     store.status().await.unwrap();
     let day = Duration::from_secs(24 * 60 * 60);
     // Days that the migration did not make, and those of the past go.

@@ -13,6 +13,10 @@ use super::{
 pub(crate) const OPERATOR: &str = "0123456789abcdef-operator";
 pub(crate) const READER: &str = "0123456789abcdef-reader";
 
+/// And of somebody who may send messages, by a token or signed.
+pub(crate) const WRITER: &str = "0123456789abcdef-writer";
+pub(crate) const SIGNER: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+
 /// A relay with a door at a free port.
 pub(crate) struct Asked {
     pub(crate) process: Process,
