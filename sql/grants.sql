@@ -18,7 +18,7 @@ BEGIN
         GRANT SELECT, INSERT, UPDATE, DELETE
            ON outbox.messages, outbox.lanes, outbox.endpoints, outbox.relays, outbox.leases, outbox.held_keys, outbox.epoch,
               outbox.attempts, outbox.delivered, outbox.dead_letters, outbox.jobs, outbox.alerts, outbox.notices, outbox.watching,
-              outbox.sagas, outbox.requests
+              outbox.sagas, outbox.requests, outbox.schedules
            TO outbox_relay;
         GRANT SELECT ON outbox.meta, outbox.migrations, outbox.messages_seq_seq TO outbox_relay;
         -- A replay gives a new place to what it brings back.
@@ -31,7 +31,7 @@ BEGIN
         GRANT SELECT
            ON outbox.messages, outbox.lanes, outbox.endpoints, outbox.relays, outbox.leases, outbox.held_keys, outbox.epoch,
               outbox.attempts, outbox.delivered, outbox.dead_letters, outbox.jobs, outbox.alerts, outbox.notices, outbox.watching,
-              outbox.sagas, outbox.requests, outbox.meta, outbox.migrations
+              outbox.sagas, outbox.requests, outbox.schedules, outbox.meta, outbox.migrations
            TO outbox_reader;
         GRANT EXECUTE
            ON FUNCTION outbox.list, outbox.history, outbox.show, outbox.why, outbox.obstacles, outbox.matching, outbox.fits,

@@ -52,6 +52,7 @@ pub async fn run(
     let stop = CancellationToken::new();
     let (queue, queued) = mpsc::channel(spans::QUEUE);
     let collector = config.tracing.clone();
+    let registered = vitals.clone();
     let signals = Signals {
         vitals,
         metrics: metrics.clone(),
@@ -87,13 +88,14 @@ pub async fn run(
         Plan::new(relay(&config), None).map_err(relay::Error::from)?,
     ));
     let (history, mut histories) = watch::channel(config.maintenance.clone());
+    let (schedule, mut schedules) = watch::channel(config.schedules.clone());
     let (alert, mut alerting) = watch::channel(config.alerts.clone());
     let mut chance = StdRng::from_rng(&mut rng);
     let alert_store =
         Store::single(&config.database, store::PATIENCE).map_err(relay::Error::from)?;
     let reload = async {
         // Its senders stay until the end, whether anything is ever sent or not.
-        let reload = Reload::new(config, plans, history, alert);
+        let reload = Reload::new(config, plans, history, alert, schedule);
         match source {
             Some(source) => reload.run(&source, hangup, &stop).await,
             None => stop.cancelled().await,
@@ -106,6 +108,14 @@ pub async fn run(
     };
     let maintain = maintenance::run(&store, &mut histories, &stop, &mut rng);
     let alert = alerts::watch(&alert_store, &mut alerting, &metrics, &stop, &mut chance);
+    let clock = Store::single(&database, store::PATIENCE).map_err(relay::Error::from)?;
+    let fire = maintenance::schedules::run(
+        &clock,
+        &mut schedules,
+        || registered.started(),
+        &metrics,
+        &stop,
+    );
     let admit = async {
         match door {
             Some(door) => door.run(&stop).await,
@@ -113,8 +123,9 @@ pub async fn run(
         }
     };
     let export = Box::pin(export);
-    let (end, (), (), (), (), (), ()) =
-        tokio::join!(deliver, maintain, reload, admit, sample, alert, export);
+    let (end, (), (), (), (), (), (), ()) = tokio::join!(
+        deliver, maintain, reload, admit, sample, alert, fire, export
+    );
     Ok(end?)
 }
 

@@ -38,6 +38,7 @@ use crate::{
     maintenance::{self, alerts, spans},
     relay,
     route::Routes,
+    schedule::Schedule,
     store,
 };
 use reader::Reader;
@@ -63,6 +64,8 @@ pub struct Config {
     pub routes: Routes,
     /// `[[sagas]]` and `[[retries]]`.
     pub sagas: relay::Sagas,
+    /// `[[schedules]]`.
+    pub schedules: Vec<Schedule>,
     /// 16 hex digits that differ where two relays would not do the same: of all effective values but secrets and the
     /// relay's name. Another version of the relay, with other settings, may have another digest for the same file.
     pub digest: String,
@@ -146,6 +149,7 @@ pub fn parse(
     let routes = tables::routes(&root, &entries);
     let sagas = tables::sagas(&root, &endpoints);
     admin.webhooks = tables::webhooks(&root, &routes);
+    let schedules = tables::schedules(&root, &routes);
     let alerts = tables::alerts(&root.section("alerts"), maintenance.record, &routes);
     let tracing = tables::tracing(&root.section("tracing"));
     let digest = reader.finish().map_err(problems)?;
@@ -159,6 +163,7 @@ pub fn parse(
         endpoints,
         routes,
         sagas,
+        schedules,
         digest,
     })
 }

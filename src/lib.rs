@@ -6,6 +6,7 @@
 //! - [`message`]: the words of the product
 //! - [`retry`]: what follows from an outcome
 //! - [`route`]: where a topic goes, in which order, and how it is tried again
+//! - [`schedule`]: when a cron expression fires
 //! - [`limit`]: what an endpoint may be asked to bear
 //! - [`trace`]: which trace an attempt belongs to
 //! - [`store`]: PostgreSQL, one method per statement in `sql/`
@@ -24,6 +25,7 @@ pub mod message;
 pub mod retry;
 pub mod route;
 pub mod saga;
+pub mod schedule;
 pub mod trace;
 
 pub mod delivery;

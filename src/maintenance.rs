@@ -5,6 +5,7 @@
 
 pub mod alerts;
 mod sample;
+pub mod schedules;
 pub mod spans;
 mod trail;
 

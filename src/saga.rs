@@ -25,9 +25,12 @@ pub struct Step {
     pub name: String,
     /// The step's name.
     pub step: String,
+    /// How often the saga was run again before.
+    #[serde(default)]
+    pub generation: i32,
     /// What is asked.
     pub phase: Phase,
-    /// What is added to the path of the endpoint's URL; begins with `/`.
+    /// What is added to the path of the endpoint's URL; begins with `/`, or is empty.
     pub path: String,
     /// When the saga goes back, if it is not past its pivot by then: RFC 3339.
     #[serde(default)]
@@ -87,6 +90,27 @@ pub const LAPSE: Duration = Duration::from_secs(60 * 60);
 // === impl Step ===
 
 impl Step {
+    /// A step with nothing but what each has. An empty `path` is that of its endpoint's URL.
+    pub fn new(saga: Uuid, name: &str, step: &str, phase: Phase) -> Step {
+        Step {
+            saga,
+            name: name.into(),
+            step: step.into(),
+            generation: 0,
+            phase,
+            path: String::new(),
+            deadline: None,
+            forward: None,
+            timeout: None,
+            retry: None,
+            is_async: false,
+            token: None,
+            lapse: None,
+            poll: None,
+            polled_since: None,
+        }
+    }
+
     /// Reads the column; the error says what is wrong with it.
     pub fn parse(text: &str) -> Result<Step, String> {
         serde_json::from_str(text).map_err(|error| error.to_string())

@@ -24,6 +24,7 @@ mod overview;
 mod records;
 mod requests;
 mod sagas;
+mod schedules;
 mod settle;
 mod shape;
 mod statements;

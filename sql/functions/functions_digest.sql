@@ -15,7 +15,7 @@ SELECT md5(string_agg(concat_ws(' ', p.proname, pg_get_function_identity_argumen
    AND p.proname = ANY (ARRAY[
        'abort_job', 'accept', 'advance', 'answer_step', 'arm', 'bury', 'cancel', 'cancel_saga', 'check_filter', 'check_plan',
        'claim', 'conditions', 'deregister', 'discard', 'doorbell', 'end_parked', 'ensure_partitions', 'expand', 'expire',
-       'find_sagas', 'fits', 'forget', 'functions_digest', 'hang_up', 'highest_seq', 'history', 'list',
+       'find_sagas', 'fire', 'fits', 'forget', 'functions_digest', 'hang_up', 'highest_seq', 'history', 'list',
        'maintain_partitions', 'matching', 'matching_sagas', 'move_saga', 'next_step', 'obstacles', 'parked_saga', 'pause',
        'pick_in_order', 'pick_unordered', 'reap', 'recover', 'register', 'release_key', 'replay', 'report', 'rerun_saga',
        'resume', 'resume_saga', 'revive', 'ring', 'run_job', 'send_step', 'settle', 'show', 'show_saga', 'skip_step',

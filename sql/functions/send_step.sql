@@ -13,7 +13,8 @@ AS $$
                ELSE json_build_object('input', s.input, 'output', s.outputs -> (p.step ->> 'name'), 'outputs', s.outputs) END,
            CASE WHEN p_delay > 0 THEN clock_timestamp() + make_interval(secs => p_delay) END, p_generation,
            jsonb_strip_nulls(jsonb_build_object(
-               'saga', s.id, 'name', s.name, 'step', p.step -> 'name', 'phase', s.phase, 'path', p.step -> s.phase,
+               'saga', s.id, 'name', s.name, 'step', p.step -> 'name', 'generation', s.generation, 'phase', s.phase,
+               'path', p.step -> s.phase,
                'deadline', s.deadline_at, 'forward', s.forward, 'timeout', p.step -> 'timeout', 'async', p.step -> 'async',
                'lapse', p.step -> 'lapse',
                'token', CASE WHEN (p.step ->> 'async')::boolean THEN gen_random_uuid() END,

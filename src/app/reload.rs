@@ -21,6 +21,7 @@ use crate::{
     config::{Config, Source},
     maintenance::{self, alerts},
     relay::Plan,
+    schedule::Schedule,
 };
 
 /// Two looks make a change.
@@ -32,6 +33,7 @@ pub(super) struct Reload {
     plans: watch::Sender<Arc<Plan>>,
     history: watch::Sender<maintenance::Config>,
     alerts: watch::Sender<Option<alerts::Config>>,
+    schedules: watch::Sender<Vec<Schedule>>,
     /// What was tried last.
     tried: Option<Text>,
     /// Why that could not be applied, which has been said.
@@ -62,12 +64,14 @@ impl Reload {
         plans: watch::Sender<Arc<Plan>>,
         history: watch::Sender<maintenance::Config>,
         alerts: watch::Sender<Option<alerts::Config>>,
+        schedules: watch::Sender<Vec<Schedule>>,
     ) -> Reload {
         Reload {
             config,
             plans,
             history,
             alerts,
+            schedules,
             tried: None,
             failure: None,
             draft: None,
@@ -175,6 +179,11 @@ impl Reload {
                 alerts.clone_from(&config.alerts);
                 modified
             });
+            self.schedules.send_if_modified(|schedules| {
+                let modified = *schedules != config.schedules;
+                schedules.clone_from(&config.schedules);
+                modified
+            });
         }
         self.config = config;
         Ok(changes)
@@ -204,6 +213,7 @@ impl Changes {
             ("history", old.maintenance != new.maintenance),
             ("alerts", old.alerts != new.alerts),
             ("routes", old.routes != new.routes),
+            ("schedules", old.schedules != new.schedules),
         ];
         let changed = tables.into_iter().filter(|(_, changed)| *changed);
         changes.tables = changed.map(|(table, _)| table).collect();

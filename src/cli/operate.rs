@@ -125,6 +125,7 @@ pub(super) async fn check(config: &Config) -> Result<(), Failure> {
     for note in notes {
         say!("  warning: {note}");
     }
+    print_schedules(config, &store).await?;
     check_doorbell(config, &store).await
 }
 
@@ -171,6 +172,33 @@ fn print_sagas(config: &Config) {
             }
         }
     }
+}
+
+/// When each schedule fires next, by the database's clock.
+async fn print_schedules(config: &Config, store: &Store) -> Result<(), Failure> {
+    if config.schedules.is_empty() {
+        return Ok(());
+    }
+    let (now, _) = store.schedules(&[]).await?;
+    for schedule in &config.schedules {
+        say!(
+            "\nschedule {} → topic {}: {} (missed: {})",
+            schedule.name,
+            schedule.topic,
+            schedule.times.shown(),
+            schedule.missed.as_str()
+        );
+        let mut after = now;
+        for _ in 0..3 {
+            let Some((next, shown)) = schedule.times.next_shown(after) else {
+                break;
+            };
+            say!("  {shown}");
+            after = next;
+        }
+    }
+    say!("");
+    Ok(())
 }
 
 /// Says who is told of what is wrong.

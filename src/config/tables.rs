@@ -10,6 +10,7 @@ mod guard;
 mod http;
 mod proxy;
 mod sagas;
+mod schedules;
 mod sending;
 mod tls;
 mod tracing;
@@ -41,6 +42,7 @@ pub(crate) use alerts::alerts;
 pub(crate) use database::database;
 pub(crate) use http::{http, webhooks};
 pub(crate) use sagas::sagas;
+pub(crate) use schedules::schedules;
 pub(crate) use tracing::tracing;
 
 pub(crate) fn relay(section: &Section<'_>, host: &str) -> relay::Config {

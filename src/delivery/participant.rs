@@ -11,6 +11,7 @@ use crate::saga::Step;
 const ID: HeaderName = HeaderName::from_static("saga-id");
 const NAME: HeaderName = HeaderName::from_static("saga-name");
 const STEP: HeaderName = HeaderName::from_static("saga-step");
+const GENERATION: HeaderName = HeaderName::from_static("saga-generation");
 const PHASE: HeaderName = HeaderName::from_static("saga-phase");
 const ATTEMPT: HeaderName = HeaderName::from_static("saga-attempt");
 const DEADLINE: HeaderName = HeaderName::from_static("saga-deadline");
@@ -23,6 +24,7 @@ pub(super) fn add(headers: &mut HeaderMap, step: &Step, attempt: u32, callbacks:
     headers.insert(ID, ascii(step.saga.hyphenated().to_string()));
     headers.insert(NAME, encoded(&step.name));
     headers.insert(STEP, encoded(&step.step));
+    headers.insert(GENERATION, step.generation.into());
     headers.insert(PHASE, HeaderValue::from_static(step.phase.as_str()));
     headers.insert(ATTEMPT, attempt.into());
     if let Some(deadline) = &step.deadline {

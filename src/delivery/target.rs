@@ -71,7 +71,9 @@ impl Target {
         if let Some(query) = &self.query {
             url.set_query(Some(&filled(query, delivery)?));
         }
-        if let Some(step) = &delivery.step {
+        if let Some(step) = &delivery.step
+            && !step.path.is_empty()
+        {
             let path = format!("{}{}", url.path().trim_end_matches('/'), step.path);
             url.set_path(&path);
         }

@@ -9,15 +9,18 @@ use std::time::Duration;
 
 use super::{Error, Object, Store, identity};
 
-/// One numbered file of `sql/migrations`.
+/// The files of one number in `sql/migrations`, one transaction.
 struct Migration {
     version: i32,
-    text: &'static str,
+    texts: &'static [&'static str],
 }
 
 const MIGRATIONS: &[Migration] = &[Migration {
     version: 1,
-    text: include_str!("../../sql/migrations/0001_outbox.sql"),
+    texts: &[
+        include_str!("../../sql/migrations/0001_outbox.sql"),
+        include_str!("../../sql/migrations/0001_sagas.sql"),
+    ],
 }];
 
 /// The schema that this binary works with.
@@ -82,6 +85,7 @@ const FUNCTIONS: &[&str] = &[
     include_str!("../../sql/functions/matching_sagas.sql"),
     include_str!("../../sql/functions/show_saga.sql"),
     include_str!("../../sql/functions/accept.sql"),
+    include_str!("../../sql/functions/fire.sql"),
     include_str!("../../sql/functions/take_tokens.sql"),
     include_str!("../../sql/functions/report.sql"),
     include_str!("../../sql/functions/thin_partitions.sql"),
@@ -128,7 +132,7 @@ pub fn script(doorbell: Option<bool>) -> String {
          -- Run it as the owner-to-be of schema outbox: psql --single-transaction -v ON_ERROR_STOP=1 -f this-file\n",
     ];
     parts.push(ROLES);
-    parts.extend(MIGRATIONS.iter().map(|migration| migration.text));
+    parts.extend(MIGRATIONS.iter().flat_map(|migration| migration.texts));
     parts.extend(FUNCTIONS);
     parts.extend([META, SEAL, GRANTS, PARTITIONS]);
     parts.extend(doorbell.map(wanted));
@@ -146,7 +150,7 @@ impl Store {
         }
         self.apply("roles", None, &[ROLES]).await?;
         for migration in MIGRATIONS {
-            self.apply("migration", Some(migration.version), &[migration.text])
+            self.apply("migration", Some(migration.version), migration.texts)
                 .await?;
         }
         let functions: Vec<&str> = FUNCTIONS.iter().copied().chain([META, SEAL]).collect();

@@ -8,7 +8,7 @@ use std::{
 const LAYERS: &[&[&str]] = &[
     &["saga"],
     &["message"],
-    &["retry", "limit", "trace"],
+    &["retry", "limit", "trace", "schedule"],
     &["route"],
     &["store", "delivery", "metrics"],
     &["relay", "maintenance"],
@@ -25,7 +25,9 @@ const LAB: &str = "lab";
 /// What a module must not name, for it belongs to another one or to none.
 const FOREIGN: &[(&[&str], &[&str])] = &[
     (
-        &["saga", "message", "route", "retry", "limit", "trace"],
+        &[
+            "saga", "message", "route", "retry", "limit", "trace", "schedule",
+        ],
         &[
             "tokio",
             "reqwest",

@@ -50,6 +50,7 @@ mod resources;
 mod rotation;
 mod routes;
 mod sagas;
+mod schedules;
 mod secrets;
 mod settle;
 mod shape;

@@ -218,8 +218,10 @@ pub(super) async fn act_on_many(
         return Err(Problem::bad("filter: say which sagas, or \"all\": true"));
     }
     // What no saga is meant by, the database would not refuse.
-    if body.why.as_deref().is_some_and(|why| why.contains('\0')) {
-        return Err(Problem::bad("why: no NUL"));
+    for (name, text) in [("why", &body.why), ("step", &body.step)] {
+        if text.as_deref().is_some_and(|text| text.contains('\0')) {
+            return Err(Problem::bad(format!("{name}: no NUL")));
+        }
     }
     let (after, limit) = page(body.after.as_deref(), Some(body.limit.unwrap_or(PIECE)))?;
     let mandate = mandate(&by, body.why.as_deref());

@@ -6,8 +6,9 @@ use uuid::Uuid;
 
 use super::{
     Found, Verdict,
-    participant::{Answer, Call, Meaning, Participant, Phase},
+    participant::{Answer, Call, Meaning, Participant},
 };
+use crate::saga::Phase;
 
 /// A race is not lost every time.
 const ROUNDS: u32 = 3;

@@ -1,9 +1,8 @@
 //! The participant as a saga sees it: what it is sent, and what its answers mean.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use reqwest::header::{HeaderName, HeaderValue};
 use serde_json::{Map, Value, json};
 use tokio::time::sleep;
 use uuid::Uuid;
@@ -13,6 +12,7 @@ use crate::{
     cli::Failure,
     delivery::{Client, Endpoint},
     message::{Class, Delivery, Outcome},
+    saga::{self, Forward, Phase, Step},
 };
 
 /// "Not yet" is believed so many times.
@@ -23,12 +23,6 @@ const PAUSE: Duration = Duration::from_millis(250);
 
 /// No pause is longer, whatever the participant asks for.
 const LONGEST: Duration = Duration::from_secs(5);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Do,
-    Undo,
-}
 
 /// One request of a step: sent again it is the same but for its number.
 #[derive(Clone, Debug)]
@@ -69,7 +63,7 @@ pub(super) enum Meaning {
 pub(super) struct Participant {
     forward: Endpoint,
     back: Option<Endpoint>,
-    saga: HeaderValue,
+    saga: String,
     step: String,
 }
 
@@ -83,11 +77,10 @@ impl Participant {
         for endpoint in [Some(&forward), back.as_ref()].into_iter().flatten() {
             Client::new(endpoint).map_err(|error| Failure::Usage(error.to_string()))?;
         }
-        let saga = HeaderValue::from_str(&probe.saga);
         Ok(Participant {
             forward,
             back,
-            saga: saga.map_err(|error| Failure::Usage(error.to_string()))?,
+            saga: probe.saga.clone(),
             step: probe.step.clone(),
         })
     }
@@ -103,11 +96,12 @@ impl Participant {
             (Phase::Undo, Some(back)) => back,
             (Phase::Do | Phase::Undo, _) => &self.forward,
         };
-        let mut endpoint = endpoint.clone();
-        let headers = self.headers(call, attempt, endpoint.timeout);
-        endpoint.format.headers.extend(headers);
-        match Client::new(&endpoint) {
-            Ok(client) => client.attempt(&self.delivery(call, attempt)).await.into(),
+        let step = self.step(call, endpoint.timeout);
+        match Client::new(endpoint) {
+            Ok(client) => {
+                let delivery = self.delivery(call, attempt, step);
+                client.attempt(&delivery).await.into()
+            }
             // A file that was there a moment ago.
             Err(error) => Answer {
                 status: None,
@@ -133,51 +127,37 @@ impl Participant {
         answer
     }
 
-    fn headers(
-        &self,
-        call: &Call,
-        attempt: u32,
-        timeout: Duration,
-    ) -> Vec<(HeaderName, HeaderValue)> {
+    /// The step that it is asked for.
+    fn step(&self, call: &Call, timeout: Duration) -> Step {
         // There is no database here whose clock would be the one.
         let deadline = Timestamp::now().saturating_add(timeout).ok();
-        let deadline = deadline.map(|deadline| format!("{deadline:.3}"));
-        let text = |text: String| HeaderValue::try_from(text).ok();
-        let outcome = match (call.phase, &call.output) {
+        let mut step = Step::new(call.saga, &self.saga, &self.step, call.phase);
+        step.deadline = deadline.map(|deadline| format!("{deadline:.3}"));
+        step.forward = match (call.phase, &call.output) {
             (Phase::Do, _) => None,
-            (Phase::Undo, Some(_)) => Some("done"),
-            (Phase::Undo, None) => Some("unknown"),
+            (Phase::Undo, Some(_)) => Some(Forward::Done),
+            (Phase::Undo, None) => Some(Forward::Unknown),
         };
-        let all = [
-            ("saga-id", text(call.saga.to_string())),
-            ("saga-name", Some(self.saga.clone())),
-            ("saga-step", text(self.step.clone())),
-            ("saga-phase", text(call.phase.as_str().into())),
-            ("saga-attempt", Some(attempt.into())),
-            ("saga-deadline", deadline.and_then(text)),
-            (
-                "saga-forward-outcome",
-                outcome.map(HeaderValue::from_static),
-            ),
-        ];
-        let given = |(name, value): (&'static str, Option<HeaderValue>)| {
-            Some((HeaderName::from_static(name), value?))
-        };
-        all.into_iter().filter_map(given).collect()
+        step
     }
 
     /// As a row would have it.
-    fn delivery(&self, call: &Call, attempt: u32) -> Delivery {
+    fn delivery(&self, call: &Call, attempt: u32, step: Step) -> Delivery {
         let mut outputs = Map::new();
         if let Some(output) = &call.output {
             outputs.insert(self.step.clone(), output.clone());
         }
-        let body = json!({"input": call.input, "outputs": outputs});
+        let body = match call.phase {
+            Phase::Do => json!({"input": call.input, "outputs": outputs}),
+            Phase::Undo => {
+                json!({"input": call.input, "output": call.output, "outputs": outputs})
+            }
+        };
         Delivery {
             lease: 0,
             lane_endpoint: String::new(),
             id: call.key,
-            topic: "probe".into(),
+            topic: format!("{}{}", saga::TOPIC, self.saga),
             key: None,
             kind: None,
             body: Some(body.to_string().into()),
@@ -189,20 +169,10 @@ impl Participant {
             throttled: 0,
             generation: 0,
             sent_to: None,
+            step: Some(Arc::new(step)),
             created_at: format!("{:.3}", Timestamp::now()),
             age: Duration::ZERO,
             expires_in: None,
-        }
-    }
-}
-
-// === impl Phase ===
-
-impl Phase {
-    fn as_str(self) -> &'static str {
-        match self {
-            Phase::Do => "do",
-            Phase::Undo => "undo",
         }
     }
 }
@@ -224,6 +194,8 @@ impl From<Outcome> for Answer {
 impl Answer {
     pub(super) fn meaning(&self) -> Meaning {
         match self.class {
+            // To an undo it is a success, too: which word it was is told all the same.
+            Class::Success if self.status == Some(410) => Meaning::Gone,
             Class::Success => Meaning::Done,
             Class::Gone => Meaning::Gone,
             Class::Rejected => Meaning::Refused,

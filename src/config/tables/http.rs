@@ -74,14 +74,7 @@ pub(crate) fn webhooks(root: &Section<'_>, routes: &Routes) -> Vec<Webhook> {
             entry = entry.named("webhooks", name);
         }
         let topic = entry.required("topic", r#"a topic such as "github.push""#, |text| {
-            let topic = sending::topic(text)?;
-            match routes.of(&topic) {
-                Some(_) => Ok(topic),
-                None => Err(format!(
-                    "no route takes {}: its messages would stay pending",
-                    quoted(text)
-                )),
-            }
+            sending::routed(text, routes)
         });
         let kind = entry.optional("type", r#"a type such as "push""#, sending::topic);
         let scheme = entry.choice("scheme", "standard-webhooks", &SCHEMES);

@@ -12,6 +12,7 @@ use crate::{
         idempotency::{self, Format},
         sign::{self, Secret},
     },
+    route::Routes,
 };
 
 const VERSION: &str = r#""1.1" or "2""#;
@@ -100,4 +101,16 @@ pub(super) fn topic(text: &str) -> Result<String, String> {
         return Err("must be 1 to 255 bytes without control characters".into());
     }
     Ok(text.to_owned())
+}
+
+/// The same, where a route takes it.
+pub(super) fn routed(text: &str, routes: &Routes) -> Result<String, String> {
+    let topic = topic(text)?;
+    match routes.of(&topic) {
+        Some(_) => Ok(topic),
+        None => Err(format!(
+            "no route takes {}: its messages would stay pending",
+            units::quoted(text)
+        )),
+    }
 }

@@ -93,6 +93,14 @@ history.requests = "1m" => line 1, history.requests: must be at least 1h, found 
 [[webhooks]] ; name = "a" ; topic = "order.x" ; secret_files = ["/x"] ; scheme = "stripe" ; signature_header = "X" => line 6, webhooks[0].signature_header: means something with scheme = "github" only
 [[webhooks]] ; name = "a" ; topic = "order.x" ; secret_files = ["/x"] ; headers = ["Host"] => line 5, webhooks[0].headers[0]: "Host" is a header that HTTP or the relay sets
 [[webhooks]] ; name = "a" ; topic = "order.x" ; secret_files = ["/x"] ; scheme = "paddle" => line 5, webhooks[0].scheme: expected "standard-webhooks" or "github" or "stripe", found "paddle"
+[[schedules]] ; name = "a" ; topic = "order.x" => line 1, schedules[0].cron: is missing: expected a cron expression such as "0 2 * * *"
+[[schedules]] ; name = "a" ; topic = "order.x" ; cron = "61 * * * *" => line 4, schedules[0].cron: "61 * * * *" is no cron expression: 
+[[schedules]] ; name = "a" ; topic = "order.x" ; cron = "0 0 30 2 *" => line 4, schedules[0].cron: "0 0 30 2 *" is no cron expression: it never fires
+[[schedules]] ; name = "a" ; topic = "order.x" ; cron = "@daily" ; time_zone = "Europe/Bonn" => line 5, schedules[0].time_zone: there is no time zone "Europe/Bonn"
+[[schedules]] ; name = "a" ; topic = "x" ; cron = "@daily" => line 3, schedules[0].topic: no route takes "x": its messages would stay pending
+[[schedules]] ; name = "a" ; topic = "order.x" ; cron = "@daily" ; payload = "{" => line 5, schedules[0].payload: is no JSON: 
+[[schedules]] ; name = "a" ; topic = "order.x" ; cron = "@daily" ; headers.Schedule-Time = "x" => line 5, schedules[0].headers.Schedule-Time: is a header that the schedule sets
+[[schedules]] ; name = "a" ; topic = "order.x" ; cron = "@daily" ; max_missed = 5 => line 5, schedules[0].max_missed: means something with missed = "all" only
 relay.batch = "200" => expected a whole number such as 200, found the text "200"
 relay.batch = -1 => must be from 1 to 1000, found -1
 relay.batch = 99999999999999999999 => must be from 1 to 1000, found 99999999999999999999
@@ -122,7 +130,7 @@ defaults.retry.factor = nan => must be from 1 to 100, found nan
 defaults.retry.factor = inf => must be from 1 to 100, found inf
 defaults.retry.factor = "2" => expected a number such as 2.0, found the text "2"
 database.ca_file = 5 => expected a path such as "/etc/ca.pem", found the number 5
- ; unknown.x = 1 => line 2, unknown: unknown key; known here: alerts, database, defaults, endpoints, history, http, relay, retries, routes, sagas, tracing, webhooks
+ ; unknown.x = 1 => line 2, unknown: unknown key; known here: alerts, database, defaults, endpoints, history, http, relay, retries, routes, sagas, schedules, tracing, webhooks
 alerts.off = ["pause"] => line 1, alerts.off[0]: expected one of failures, dead_letters, oldest_due, paused, no_route, found "pause"
 alerts.failure_ratio = 0 => line 1, alerts.failure_ratio: must be from 0.01 to 1, found 0
 alerts.topic = "outbox.alert" => line 1, alerts.topic: no route takes "outbox.alert": its messages would stay pending

@@ -31,6 +31,7 @@ sample_every = "30s"
 max_due_age = "5m"
 operators_file = "/run/operators"
 readers_file = "/run/readers"
+callbacks_url = "https://outbox.example.com"
 writers_file = "/run/writers"
 signers_file = "/run/signers"
 max_body = "2MiB"
@@ -130,6 +131,17 @@ secret_files = ["/run/github"]
 signature_header = "X-Signature"
 id_header = "X-Delivery"
 headers = ["X-GitHub-Event"]
+[[schedules]]
+name = "nightly"
+cron = "0 2 * * *"
+time_zone = "Europe/Berlin"
+topic = "report.nightly"
+key = "shop-1"
+type = "nightly"
+payload = '{"all": true}'
+headers.X-F = "1"
+missed = "all"
+max_missed = 5
 [[routes]]
 topic = "order.*"
 to = ["billing"]

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use outbox_relay::{
+    maintenance::schedules::run_once,
     message::{Reason, Settlement},
+    schedule::Missed,
     store::{Accepted, ClaimState, Records, Requested, Retention, Sent, Settle, Store},
 };
 
@@ -192,6 +194,14 @@ async fn the_relay_can_run_all_that_it_runs() {
         Some(true)
     );
     assert_eq!(store.resume("e").await.unwrap(), Some(true));
+    let schedules = [crate::schedules::schedule("s", "0 * * * *", Missed::Once)];
+    run_once(&store, &schedules).await.unwrap();
+    outbox
+        .run("update outbox.schedules set fired_at = now() - interval '1 day'")
+        .await;
+    run_once(&store, &schedules).await.unwrap();
+    let fired = "outbox.messages where headers->>'Schedule-Name' = 's'";
+    assert!(outbox.count(fired).await > 0);
     let requested = Requested {
         caller: "c",
         key: Some("k"),
