@@ -33,6 +33,8 @@ pub struct Config {
     pub keep: Retention,
     /// How long the keys of requests are.
     pub requests: Duration,
+    /// How long sagas that are over are, and a repeated start of one is none.
+    pub sagas: Duration,
     /// Which attempts are kept at all.
     pub record: History,
 }
@@ -95,6 +97,7 @@ pub async fn run_once(store: &Store, config: &Config) -> Result<(), Error> {
         }
     }
     while store.forget_requests(config.requests, FORGOTTEN).await? == FORGOTTEN {}
+    while store.forget_sagas(config.sagas, FORGOTTEN).await? == FORGOTTEN {}
     Ok(())
 }
 

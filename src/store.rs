@@ -54,7 +54,7 @@ pub use self::{
     migrate::{Migrated, SCHEMA_VERSION, script},
     overview::{Alike, Failures, Overview, Partly, Piece},
     records::{History, Partitions, Records, Retention},
-    requests::{Accepted, Requested, Sent},
+    requests::{Accepted, Requested, Sent, StartedSaga},
     sagas::{Acted, ListedSaga, MatchingSagas, Refused, SagaFilter, SagaVerb, Tended},
     shape::Alterations,
     statements::STATEMENTS,

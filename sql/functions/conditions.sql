@@ -3,7 +3,7 @@
 -- Parameters, each NULL = this kind is not looked for: window = seconds that failures and deaths count for; failure_ratio = of the attempts at an
 -- endpoint, if there were failure_minimum; dead_letters = so many that died; oldest_due = seconds that a message has been due, of an
 -- endpoint that nobody paused; paused = seconds that an endpoint has been; no_route = seconds that a message has waited that no
--- relay which lives can deliver.
+-- relay which lives can deliver, or a saga for a plan of its name; sagas = so many of a name are parked.
 -- Returns kind, subject (the endpoint; of no_route the topic, with the lane's endpoint where it has one), summary, command (what helps),
 -- details (the figures).
 --
@@ -11,7 +11,7 @@
 -- 50,000: where there were more, rates are compared, each of its own stretch of time.
 CREATE OR REPLACE FUNCTION outbox.conditions(
     p_window double precision, p_failure_ratio double precision, p_failure_minimum integer, p_dead_letters integer,
-    p_oldest_due double precision, p_paused double precision, p_no_route double precision
+    p_oldest_due double precision, p_paused double precision, p_no_route double precision, p_sagas integer
 )
 RETURNS TABLE (kind text, subject text, summary text, command text, details jsonb)
 LANGUAGE plpgsql STABLE
@@ -94,6 +94,47 @@ BEGIN
           FROM outbox.endpoints e
          CROSS JOIN LATERAL (SELECT extract(epoch FROM v_now - e.paused_at)::double precision AS seconds) p
          WHERE p.seconds >= p_paused;
+    END IF;
+
+    IF p_sagas IS NOT NULL THEN
+        RETURN QUERY
+        SELECT 'sagas', n.name,
+               format('saga %s: %s%s parked and wait for an operator (%s)', n.name, n.count, CASE WHEN n.count = 10000 THEN ' or more' END,
+                      string_agg(format('%s at %s', n.of_step, n.step), ', ' ORDER BY n.of_step DESC, n.step)),
+               format('outbox-relay saga list --status parked --name %s', n.name),
+               jsonb_build_object('count', n.count, 'steps', jsonb_object_agg(n.step, n.of_step))
+          FROM (SELECT p.name, coalesce(p.step, 'its undo') AS step, count(*) AS of_step, sum(count(*)) OVER (PARTITION BY p.name) AS count
+                  FROM (SELECT s.name, s.failed_step AS step
+                          FROM outbox.sagas s
+                         WHERE s.status = 'parked'
+                         ORDER BY s.created_at, s.id
+                         LIMIT 10000) p
+                 GROUP BY p.name, p.step) n
+         WHERE n.count >= p_sagas
+         GROUP BY n.name, n.count;
+    END IF;
+
+    IF p_no_route IS NOT NULL THEN
+        RETURN QUERY
+        WITH RECURSIVE named (name, created_at) AS (
+            (SELECT s.name, s.created_at
+               FROM outbox.sagas s WHERE s.status = 'new' AND s.steps IS NULL ORDER BY s.name, s.created_at LIMIT 1)
+            UNION ALL
+            SELECT x.name, x.created_at
+              FROM named n
+             CROSS JOIN LATERAL (
+                    SELECT s.name, s.created_at
+                      FROM outbox.sagas s
+                     WHERE s.status = 'new' AND s.steps IS NULL AND s.name > n.name
+                     ORDER BY s.name, s.created_at
+                     LIMIT 1) x
+        )
+        SELECT 'no_route', 'saga ' || w.name,
+               format('saga %s: no relay has a plan of this name, the first has waited for %s', w.name, outbox.time_span(w.seconds)),
+               format('outbox-relay saga list --status new --name %s', w.name),
+               jsonb_build_object('saga', w.name, 'waiting_seconds', round(w.seconds))
+          FROM (SELECT n.name, extract(epoch FROM v_now - n.created_at)::double precision AS seconds FROM named n) w
+         WHERE w.seconds >= p_no_route;
     END IF;
 
     IF p_oldest_due IS NULL AND p_no_route IS NULL THEN

@@ -19,6 +19,6 @@ SELECT md5(string_agg(concat_ws(' ', p.proname, pg_get_function_identity_argumen
        'maintain_partitions', 'matching', 'matching_sagas', 'move_saga', 'next_step', 'obstacles', 'parked_saga', 'pause',
        'pick_in_order', 'pick_unordered', 'reap', 'recover', 'register', 'release_key', 'replay', 'report', 'rerun_saga',
        'resume', 'resume_saga', 'revive', 'ring', 'run_job', 'send_step', 'settle', 'show', 'show_saga', 'skip_step',
-       'start_job', 'system_identifier', 'take_tokens', 'tend_sagas', 'thin_partitions', 'time_span', 'turn_back', 'watch',
-       'why'])
+       'start_job', 'start_saga', 'system_identifier', 'take_tokens', 'tend_sagas', 'thin_partitions', 'time_span',
+       'turn_back', 'watch', 'why'])
 $$;

@@ -12,7 +12,7 @@
 CREATE OR REPLACE FUNCTION outbox.watch(
     p_every double precision, p_repeat double precision,
     p_window double precision, p_failure_ratio double precision, p_failure_minimum integer, p_dead_letters integer,
-    p_oldest_due double precision, p_paused double precision, p_no_route double precision, p_webhook boolean, p_topic text
+    p_oldest_due double precision, p_paused double precision, p_no_route double precision, p_sagas integer, p_webhook boolean, p_topic text
 )
 RETURNS TABLE (state text, content json)
 LANGUAGE plpgsql
@@ -47,7 +47,7 @@ BEGIN
     SELECT coalesce(array_agg(c.kind), '{}'), coalesce(array_agg(c.subject), '{}'), array_agg(c.summary), array_agg(c.command),
            array_agg(c.details)
       INTO v_kinds, v_subjects, v_summaries, v_commands, v_details
-      FROM outbox.conditions(p_window, p_failure_ratio, p_failure_minimum, p_dead_letters, p_oldest_due, p_paused, p_no_route) c;
+      FROM outbox.conditions(p_window, p_failure_ratio, p_failure_minimum, p_dead_letters, p_oldest_due, p_paused, p_no_route, p_sagas) c;
     UPDATE outbox.alerts a
        SET clear_since = NULL, summary = f.summary, command = f.command, details = f.details
       FROM unnest(v_kinds, v_subjects, v_summaries, v_commands, v_details) AS f (kind, subject, summary, command, details)

@@ -379,7 +379,7 @@ COMMENT ON COLUMN outbox.jobs.cursor_at IS 'It has gone over all that died or wa
 -- === what is wrong ===
 
 CREATE TABLE outbox.alerts (
-    kind         text NOT NULL CHECK (kind IN ('failures', 'dead_letters', 'oldest_due', 'paused', 'no_route')),
+    kind         text NOT NULL CHECK (kind IN ('failures', 'dead_letters', 'oldest_due', 'paused', 'no_route', 'sagas')),
     subject      text NOT NULL,
     firing_since timestamptz NOT NULL,
     webhook_told boolean NOT NULL,
@@ -391,7 +391,7 @@ CREATE TABLE outbox.alerts (
     PRIMARY KEY (kind, subject)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE  outbox.alerts             IS 'Public, read only. What is wrong: a row goes when it has been right again for a while.';
-COMMENT ON COLUMN outbox.alerts.subject     IS 'The endpoint; of no_route the topic, or topic → endpoint.';
+COMMENT ON COLUMN outbox.alerts.subject     IS 'The endpoint; of no_route the topic, or topic → endpoint, or saga and its name; of sagas the name.';
 COMMENT ON COLUMN outbox.alerts.notified_at IS 'When somebody was told last.';
 COMMENT ON COLUMN outbox.alerts.clear_since IS 'It has been right since; one that is right only now and then goes on as one alert.';
 COMMENT ON COLUMN outbox.alerts.command     IS 'What to run next.';

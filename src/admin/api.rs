@@ -9,6 +9,7 @@ mod glance;
 mod insert;
 mod read;
 mod sagas;
+mod start;
 
 use std::sync::Arc;
 
@@ -72,7 +73,7 @@ pub(super) fn router(api: Api) -> Router {
         .route("/v1/keys/release", post(act::release_key))
         .route("/v1/endpoints/{endpoint}/pause", post(act::pause))
         .route("/v1/endpoints/{endpoint}/resume", post(act::resume))
-        .route("/v1/sagas", get(sagas::list))
+        .route("/v1/sagas", get(sagas::list).post(start::start))
         .route("/v1/sagas/matching", get(sagas::matching))
         .route("/v1/sagas/act", post(sagas::act_on_many))
         .route("/v1/sagas/{id}", get(sagas::show))

@@ -82,6 +82,7 @@ pub(crate) fn history(section: &Section<'_>) -> maintenance::Config {
             delivered: section.duration("delivered", DAY, Duration::ZERO..),
         },
         requests: section.duration("requests", 7 * DAY, HOUR..),
+        sagas: section.duration("sagas", 30 * DAY, HOUR..),
         record: record(section),
     }
 }

@@ -138,6 +138,7 @@ fn two_keys_and_two_keys_are_enough() {
                 delivered: seconds(86_400),
             },
             requests: seconds(7 * 86_400),
+            sagas: seconds(30 * 86_400),
             record: History::All,
         }
     );

@@ -28,6 +28,8 @@ pub struct Watch {
     pub paused: Option<Duration>,
     /// How long a message has waited that no relay can deliver.
     pub no_route: Option<Duration>,
+    /// Sagas of one name that are parked.
+    pub sagas: Option<i32>,
     /// Notices are left for a webhook.
     pub webhook: bool,
     /// Messages of this topic are inserted.
@@ -39,9 +41,9 @@ pub struct Watch {
 pub struct Told {
     /// Its identity.
     pub id: Uuid,
-    /// `failures`, `dead_letters`, `oldest_due`, `paused` or `no_route`.
+    /// `failures`, `dead_letters`, `oldest_due`, `paused`, `no_route` or `sagas`.
     pub kind: String,
-    /// The endpoint, or the topic.
+    /// The endpoint, the topic, or the saga's name.
     pub subject: String,
     /// `firing`, `reminder` or `recovered`.
     pub state: String,
@@ -71,9 +73,9 @@ pub struct Notice {
 /// Something that is wrong.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub struct Alert {
-    /// `failures`, `dead_letters`, `oldest_due`, `paused` or `no_route`.
+    /// `failures`, `dead_letters`, `oldest_due`, `paused`, `no_route` or `sagas`.
     pub kind: String,
-    /// The endpoint, or the topic.
+    /// The endpoint, the topic, or the saga's name.
     pub subject: String,
     /// Since when.
     pub since: String,
@@ -93,7 +95,7 @@ impl Store {
     /// Looks for what is wrong, unless another relay does or did just now. Returns what is new.
     pub async fn watch(&self, watch: &Watch) -> Result<Vec<Told>, Error> {
         let seconds = |duration: Option<Duration>| duration.map(|duration| duration.as_secs_f64());
-        let parameters: [Parameter<'_>; 11] = [
+        let parameters: [Parameter<'_>; 12] = [
             (&watch.every.as_secs_f64(), Type::FLOAT8),
             (&watch.repeat.as_secs_f64(), Type::FLOAT8),
             (&watch.window.as_secs_f64(), Type::FLOAT8),
@@ -103,6 +105,7 @@ impl Store {
             (&seconds(watch.oldest_due), Type::FLOAT8),
             (&seconds(watch.paused), Type::FLOAT8),
             (&seconds(watch.no_route), Type::FLOAT8),
+            (&watch.sagas, Type::INT4),
             (&watch.webhook, Type::BOOL),
             (&watch.topic, Type::TEXT),
         ];

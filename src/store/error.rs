@@ -99,7 +99,11 @@ impl Error {
                 let named = message.split_once("check constraint \"");
                 // What follows shows the row.
                 let named = named.and_then(|(_, rest)| rest.split_once("\" (SQLSTATE"));
-                Some(named.map_or("a check of the table", |(name, _)| name))
+                // outbox.check_plan says by itself what is wrong, and shows nothing of the plan.
+                let plan = message.split_once(" (SQLSTATE");
+                let plan = plan.filter(|(text, _)| text.starts_with("steps"));
+                let said = named.or(plan).map(|(said, _)| said);
+                Some(said.unwrap_or("a check of the table"))
             }
             // Nested too deeply for the server's stack.
             "54001" => Some(message),

@@ -85,6 +85,7 @@ const FUNCTIONS: &[&str] = &[
     include_str!("../../sql/functions/matching_sagas.sql"),
     include_str!("../../sql/functions/show_saga.sql"),
     include_str!("../../sql/functions/accept.sql"),
+    include_str!("../../sql/functions/start_saga.sql"),
     include_str!("../../sql/functions/fire.sql"),
     include_str!("../../sql/functions/take_tokens.sql"),
     include_str!("../../sql/functions/report.sql"),

@@ -53,7 +53,56 @@ pub enum Accepted {
     OtherRequest,
 }
 
+/// A saga that somebody starts.
+#[derive(Clone, Copy, Debug)]
+pub struct StartedSaga<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its key.
+    pub key: &'a str,
+    /// JSON, kept byte for byte.
+    pub input: Option<&'a str>,
+    /// Its plan; `None`: the one that a configuration has under its name.
+    pub steps: Option<&'a Value>,
+    /// An object of strings.
+    pub headers: Option<&'a Value>,
+    /// Its deadline is after this.
+    pub deadline_in: Option<Duration>,
+    /// Its deadline, as PostgreSQL reads it.
+    pub deadline_at: Option<&'a str>,
+}
+
 impl Store {
+    /// Starts a saga, unless there is one of its name and key, or its caller's key says that it was started.
+    pub async fn start_saga(
+        &self,
+        requested: Requested<'_>,
+        saga: StartedSaga<'_>,
+    ) -> Result<Accepted, Error> {
+        let deadline_in = saga
+            .deadline_in
+            .map(|deadline_in| deadline_in.as_secs_f64());
+        let row = self
+            .one(
+                sql::START_SAGA,
+                &[
+                    (&requested.caller, Type::TEXT),
+                    (&requested.key, Type::TEXT),
+                    (&requested.digest, Type::BYTEA),
+                    (&saga.name, Type::TEXT),
+                    (&saga.key, Type::TEXT),
+                    (&saga.input, Type::TEXT),
+                    (&saga.steps, Type::JSONB),
+                    (&saga.headers, Type::JSONB),
+                    (&deadline_in, Type::FLOAT8),
+                    (&saga.deadline_at, Type::TEXT),
+                ],
+            )
+            .await?;
+        let id: Option<Uuid> = row.get("id");
+        Ok(id.map_or(Accepted::OtherRequest, Accepted::Message))
+    }
+
     /// Inserts a message, unless its caller's key says that it is there.
     pub async fn accept(
         &self,

@@ -1,5 +1,7 @@
 //! Work of several steps, in the database's words. The functions in `sql/functions` of the same names say what each verb means.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 use tokio_postgres::types::Type;
@@ -134,6 +136,14 @@ impl Store {
             begun: row.get("begun"),
             back: row.get("back"),
         })
+    }
+
+    /// Forgets sagas that have been over for longer than this, so many at most. Returns how many there were.
+    pub async fn forget_sagas(&self, keep: Duration, limit: i32) -> Result<i32, Error> {
+        let keep = keep.as_secs_f64();
+        let parameters: [Parameter<'_>; 2] = [(&keep, Type::FLOAT8), (&limit, Type::INT4)];
+        let row = self.one(sql::FORGET_SAGAS, &parameters).await?;
+        Ok(row.get("forgotten"))
     }
 
     /// Takes in what the participant of an asynchronous step says later. Returns the status that its saga has then, or `busy`: the request

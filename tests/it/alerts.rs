@@ -11,12 +11,13 @@ use crate::support::{
 
 mod notices;
 
-const KINDS: [&str; 5] = [
+const KINDS: [&str; 6] = [
     "dead_letters",
     "failures",
     "no_route",
     "oldest_due",
     "paused",
+    "sagas",
 ];
 
 /// All kinds, without any patience.
@@ -30,6 +31,7 @@ fn eager() -> Watch {
         oldest_due: Some(Duration::from_secs(60)),
         paused: Some(Duration::from_secs(60)),
         no_route: Some(Duration::from_secs(60)),
+        sagas: Some(2),
         webhook: true,
         topic: None,
     }
@@ -65,7 +67,11 @@ async fn look(store: &Store, watch: &Watch) -> Vec<(String, String, String)> {
 async fn break_everything(client: &Client) {
     run(
         client,
-        "insert into outbox.endpoints (endpoint, paused_at, paused_by, pause_reason) values
+        "insert into outbox.sagas (name, key, status, failed_step, steps)
+         select 'order', n::text, 'parked', case when n = 3 then 'ship' else 'charge' end,
+                '[{\"name\": \"charge\", \"to\": \"e\", \"do\": \"/\"}]' from generate_series(1, 3) n;
+         insert into outbox.sagas (name, key, created_at) values ('refund', '1', now() - interval '20 min'), ('soon', '1', now());
+         insert into outbox.endpoints (endpoint, paused_at, paused_by, pause_reason) values
              ('failing', null, null, null), ('dying', null, null, null), ('slow', null, null, null),
              ('paused', now() - interval '2 hours', 'ann', 'their release');
          insert into outbox.lanes (topic, leads_to) values ('slow', '{slow}'), ('resting', '{paused}');
@@ -133,6 +139,12 @@ async fn each_kind_fires_and_recovers() {
             "topic nowhere: no relay can deliver its messages, the first has waited for 20 min",
             "outbox-relay status",
         ),
+        (
+            "no_route",
+            "saga refund",
+            "saga refund: no relay has a plan of this name, the first has waited for 20 min",
+            "outbox-relay saga list --status new --name refund",
+        ),
         ("oldest_due", "slow", &due, &why),
         (
             "paused",
@@ -140,21 +152,28 @@ async fn each_kind_fires_and_recovers() {
             "endpoint paused: paused for 2 h by ann: their release",
             "outbox-relay resume paused",
         ),
+        (
+            "sagas",
+            "order",
+            "saga order: 3 parked and wait for an operator (2 at charge, 1 at ship)",
+            "outbox-relay saga list --status parked --name order",
+        ),
     ];
     assert_eq!(said, want);
     assert_eq!(look(&store, &eager()).await, [], "all of it is known");
     let alerts = store.alerts().await.unwrap();
-    assert_eq!(alerts.len(), 5);
+    assert_eq!(alerts.len(), 7);
     assert!(alerts.iter().all(|alert| alert.looked_seconds.is_some()));
-    assert_eq!(count(&client, "notices").await, 5);
+    assert_eq!(count(&client, "notices").await, 7);
     run(
         &client,
         "delete from outbox.attempts; delete from outbox.dead_letters; delete from outbox.messages;
-         update outbox.endpoints set paused_at = null",
+         delete from outbox.sagas; update outbox.endpoints set paused_at = null",
     )
     .await;
     let recovered = look(&store, &eager()).await;
-    let kinds: Vec<&str> = recovered.iter().map(|(_, kind, _)| &**kind).collect();
+    let mut kinds: Vec<&str> = recovered.iter().map(|(_, kind, _)| &**kind).collect();
+    kinds.dedup();
     assert_eq!(kinds, KINDS);
     assert!(recovered.iter().all(|(state, ..)| state == "recovered"));
     assert_eq!(count(&client, "alerts").await, 0);
@@ -171,15 +190,17 @@ async fn a_kind_that_is_off_is_not_looked_for() {
         oldest_due: eager().oldest_due.filter(|_| kind == "oldest_due"),
         paused: eager().paused.filter(|_| kind == "paused"),
         no_route: eager().no_route.filter(|_| kind == "no_route"),
+        sagas: eager().sagas.filter(|_| kind == "sagas"),
         ..eager()
     };
     for kind in KINDS {
         let told = look(&store, &on(kind)).await;
-        let firing: Vec<&str> = told
+        let mut firing: Vec<&str> = told
             .iter()
             .filter(|(state, ..)| state == "firing")
             .map(|(_, kind, _)| &**kind)
             .collect();
+        firing.dedup();
         assert_eq!(firing, [kind]);
     }
 }
@@ -243,7 +264,7 @@ async fn while_somebody_looks_or_did_just_now_nobody_else_does() {
         "and nobody waits for the lock"
     );
     run(&other, "rollback").await;
-    assert_eq!(look(&store, &watch).await.len(), 5);
+    assert_eq!(look(&store, &watch).await.len(), 7);
     run(&client, "delete from outbox.alerts").await;
     assert_eq!(look(&store, &watch).await, []);
     run(
@@ -253,7 +274,7 @@ async fn while_somebody_looks_or_did_just_now_nobody_else_does() {
     .await;
     assert_eq!(
         look(&store, &watch).await.len(),
-        5,
+        7,
         "a clock that was set back does not stop it"
     );
 }
@@ -283,7 +304,7 @@ async fn the_relays_role_is_enough_and_what_nobody_sends_goes() {
     run(
         &client,
         "set role outbox_relay; begin isolation level read committed;
-         select outbox.watch(0, 60, 300, 0.5, 4, 2, 60, 60, 60, true, 'outbox.alert'); commit; reset role",
+         select outbox.watch(0, 60, 300, 0.5, 4, 2, 60, 60, 60, 2, true, 'outbox.alert'); commit; reset role",
     )
     .await;
     let left = (
@@ -291,7 +312,7 @@ async fn the_relays_role_is_enough_and_what_nobody_sends_goes() {
         count(&client, "notices where subject = 'gone'").await,
         count(&client, "messages where topic = 'outbox.alert'").await,
     );
-    assert_eq!(left, (5, 0, 5));
+    assert_eq!(left, (7, 0, 7));
 }
 
 #[tokio::test]
@@ -308,11 +329,11 @@ async fn a_webhook_that_comes_later_hears_of_what_is_wrong_already() {
         run(&client, "update outbox.watching set watched_at = null").await;
         look(&store, watch).await.len()
     };
-    assert_eq!(look(&watch).await, 5);
+    assert_eq!(look(&watch).await, 7);
     assert_eq!(count(&client, "notices").await, 0);
     watch.webhook = true;
-    assert_eq!(look(&watch).await, 5);
-    assert_eq!(count(&client, "notices").await, 5);
+    assert_eq!(look(&watch).await, 7);
+    assert_eq!(count(&client, "notices").await, 7);
     assert_eq!(look(&watch).await, 0, "once");
 }
 

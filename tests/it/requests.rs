@@ -59,6 +59,7 @@ async fn the_relays_round_forgets_them() {
     let outbox = Outbox::new().await;
     requests(&outbox, 5001, 1).await;
     let config = maintenance::Config {
+        sagas: Duration::from_secs(3600),
         keep: Retention {
             attempts: 30 * DAY,
             successes: 30 * DAY,

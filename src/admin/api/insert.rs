@@ -24,7 +24,7 @@ use super::{
 };
 use crate::{
     delivery::sign,
-    store::{Accepted, Requested, Sent},
+    store::{Accepted, Error, Requested, Sent},
 };
 
 const KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -55,20 +55,8 @@ fn given<'b, D: Deserializer<'b>>(from: D) -> Result<Option<&'b RawValue>, D::Er
 
 pub(super) async fn post(Given(api): Given<Api>, request: Request) -> Result<Response, Problem> {
     let writes = writes(&api)?;
-    let (parts, body) = request.into_parts();
-    let signed = parts.headers.contains_key(signed::SIGNATURE)
-        && !parts.headers.contains_key(header::AUTHORIZATION);
-    // A token is known before anything of the body is read; a signature is not.
-    let (caller, key, body) = if signed {
-        let body = whole(body, writes.max_body).await?;
-        let (caller, id) = api.callers.signer(&parts.headers, &body, sign::now())?;
-        (caller, Some(id), body)
-    } else {
-        let caller = api.callers.writer(&parts)?;
-        let key = key(&parts.headers)?;
-        (caller, key, whole(body, writes.max_body).await?)
-    };
-    let posted = read(&body)?;
+    let (caller, key, body) = sender(&api, writes, request).await?;
+    let posted: Posted<'_> = object(&body)?;
     let bytes = posted.body_base64.as_ref().map(|text| {
         let bytes = BASE64_STANDARD.decode(text);
         bytes.map_err(|error| Problem::bad(format!("body_base64: {error}")))
@@ -80,7 +68,8 @@ pub(super) async fn post(Given(api): Given<Api>, request: Request) -> Result<Res
     if posted.due_at.is_some() && posted.due_in.is_some() {
         return Err(Problem::bad("due_at, in: at most one of the two"));
     }
-    let due_in = posted.due_in.as_deref().map(delay).transpose()?;
+    let due_in = posted.due_in.as_deref().map(|text| delay("in", text));
+    let due_in = due_in.transpose()?;
     let due_at = time("due_at", posted.due_at.as_deref())?;
     let expires_at = time("expires_at", posted.expires_at.as_deref())?;
     let headers = posted.headers.map(|headers| json!(headers));
@@ -159,23 +148,30 @@ async fn accept(
         key,
         digest: &digest,
     };
-    let accepted = writes.store.accept(requested, sent).await;
-    match accepted.map_err(|error| match error.refusal() {
+    let sent = writes.store.accept(requested, sent).await;
+    let other = "Idempotency-Key: this key was used with another request";
+    accepted(sent, "/v1/messages/", other)
+}
+
+/// What is answered: where it is, or that its key was used for an `other` one.
+pub(super) fn accepted(
+    sent: Result<Accepted, Error>,
+    place: &str,
+    other: &str,
+) -> Result<Response, Problem> {
+    match sent.map_err(|error| match error.refusal() {
         Some(refusal) => Problem::bad(refusal),
         None => error.into(),
     })? {
         Accepted::Message(id) => {
-            let place = [(header::LOCATION, format!("/v1/messages/{id}"))];
+            let place = [(header::LOCATION, format!("{place}{id}"))];
             Ok((StatusCode::ACCEPTED, place, Json(json!({ "id": id }))).into_response())
         }
-        Accepted::OtherRequest => Err(Problem::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            "Idempotency-Key: this key was used with another request",
-        )),
+        Accepted::OtherRequest => Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, other)),
     }
 }
 
-fn writes(api: &Api) -> Result<&Writes, Problem> {
+pub(super) fn writes(api: &Api) -> Result<&Writes, Problem> {
     let Some(writes) = &api.writes else {
         let detail = "no caller that sends messages is configured";
         return Err(Problem::missing(detail));
@@ -206,12 +202,33 @@ async fn whole(body: axum::body::Body, most: usize) -> Result<Bytes, Problem> {
     })
 }
 
-fn read(body: &[u8]) -> Result<Posted<'_>, Problem> {
+/// A JSON object: an array would be taken for the members in their order.
+pub(super) fn object<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Problem> {
     let object = body.trim_ascii();
     if !object.starts_with(b"{") {
         return Err(Problem::bad("the body: a JSON object is expected"));
     }
     serde_json::from_slice(object).map_err(|error| Problem::bad(format!("the body: {error}")))
+}
+
+/// Who sends it, by which key, and the whole body.
+pub(super) async fn sender(
+    api: &Api,
+    writes: &Writes,
+    request: Request,
+) -> Result<(String, Option<String>, Bytes), Problem> {
+    let (parts, body) = request.into_parts();
+    let signed = parts.headers.contains_key(signed::SIGNATURE)
+        && !parts.headers.contains_key(header::AUTHORIZATION);
+    // A token is known before anything of the body is read; a signature is not.
+    if signed {
+        let body = whole(body, writes.max_body).await?;
+        let (caller, id) = api.callers.signer(&parts.headers, &body, sign::now())?;
+        return Ok((caller, Some(id), body));
+    }
+    let caller = api.callers.writer(&parts)?;
+    let key = key(&parts.headers)?;
+    Ok((caller, key, whole(body, writes.max_body).await?))
 }
 
 /// A key as the draft has it, a string in quotes, or without them as many send it.
@@ -249,7 +266,7 @@ fn unquoted(rest: &str) -> Option<String> {
 }
 
 /// `90s`, `15m`, `2h` or `7d`.
-fn delay(text: &str) -> Result<Duration, Problem> {
+pub(super) fn delay(member: &str, text: &str) -> Result<Duration, Problem> {
     let unit = match text.bytes().last() {
         Some(b's') => 1,
         Some(b'm') => 60,
@@ -265,14 +282,14 @@ fn delay(text: &str) -> Result<Duration, Problem> {
         .and_then(|digits| digits.parse::<u64>().ok());
     match (number, unit) {
         (Some(number), 1..) => Ok(Duration::from_secs(number * unit)),
-        _ => Err(Problem::bad(
-            "in: a duration such as \"90s\", \"15m\", \"2h\" or \"7d\" is expected",
-        )),
+        _ => Err(Problem::bad(format!(
+            "{member}: a duration such as \"90s\", \"15m\", \"2h\" or \"7d\" is expected"
+        ))),
     }
 }
 
 /// As the database reads it, whatever its settings are.
-fn time(member: &str, text: Option<&str>) -> Result<Option<String>, Problem> {
+pub(super) fn time(member: &str, text: Option<&str>) -> Result<Option<String>, Problem> {
     let Some(text) = text else { return Ok(None) };
     let time = text.parse::<Timestamp>().map_err(|_| {
         Problem::bad(format!(
@@ -333,7 +350,7 @@ mod tests {
             ("2h", 7200),
             ("7d", 604_800),
         ] {
-            assert_eq!(delay(text).unwrap().as_secs(), seconds);
+            assert_eq!(delay("in", text).unwrap().as_secs(), seconds);
         }
         for wrong in [
             "",
@@ -347,7 +364,7 @@ mod tests {
             "5 s",
             "5é",
         ] {
-            assert!(delay(wrong).is_err(), "{wrong}");
+            assert!(delay("in", wrong).is_err(), "{wrong}");
         }
     }
 

@@ -13,12 +13,13 @@ use crate::{
 };
 
 /// The kinds, as `off` names them.
-const KINDS: [&str; 5] = [
+const KINDS: [&str; 6] = [
     "failures",
     "dead_letters",
     "oldest_due",
     "paused",
     "no_route",
+    "sagas",
 ];
 
 /// The name under which the webhook's log lines stand.
@@ -38,6 +39,7 @@ pub(crate) fn alerts(section: &Section<'_>, record: History, routes: &Routes) ->
     let ratio = section.real("failure_ratio", 0.5, 0.01..=1.0);
     let minimum = section.count("failure_minimum", 20, 1..=10_000);
     let dead_letters = section.count("dead_letters", 1, 1..=10_000);
+    let sagas = section.count("sagas", 1, 1..=10_000);
     let span = |key, default| section.duration(key, default, SECOND..=365 * DAY);
     let [oldest_due, paused, no_route] = [
         span("oldest_due", 15 * MINUTE),
@@ -64,6 +66,7 @@ pub(crate) fn alerts(section: &Section<'_>, record: History, routes: &Routes) ->
         oldest_due: on("oldest_due").then_some(oldest_due),
         paused: on("paused").then_some(paused),
         no_route: on("no_route").then_some(no_route),
+        sagas: on("sagas").then_some(sagas),
         webhook: webhook.is_some(),
         topic,
     };

@@ -45,6 +45,7 @@ dead_letters = 3
 oldest_due = "5m"
 paused = "2h"
 no_route = "5m"
+sagas = 3
 off = ["failures"]
 topic = "outbox.alert"
 webhook.url = "https://hooks.internal/T0"

@@ -166,3 +166,88 @@ async fn what_cannot_be_had_of_a_saga_is_a_problem() {
 fn encoded(text: &str) -> String {
     text.bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
+
+/// Starts one as the writer, and returns the status, the body and the Location.
+async fn start(stage: &Stage, key: Option<&str>, body: &str) -> send::Answered {
+    let url = format!("http://{}/v1/sagas", stage.relay.address);
+    let mut request = client().post(url).bearer_auth(WRITER).body(body.to_owned());
+    if let Some(key) = key {
+        request = request.header("Idempotency-Key", key);
+    }
+    send::answered(request).await
+}
+
+#[tokio::test]
+async fn a_saga_is_started_over_http_once() {
+    let stage = Stage::new(0).await;
+    let body = format!(
+        r#"{{"name": "order", "key": "o-1", "input": {{"n": 1.50}}, "steps": {PIPELINE}, "deadline_in": "1h"}}"#
+    );
+    let (status, answer, place) = start(&stage, Some("r-1"), &body).await;
+    assert_eq!(status, StatusCode::ACCEPTED, "{answer}");
+    let id = answer["id"].as_str().unwrap().to_owned();
+    let place = place.unwrap();
+    assert_eq!(place, format!("/v1/sagas/{id}"));
+    let succeeded = async || stage.get(&place).await["status"] == "succeeded";
+    eventually("it succeeded", SOON, succeeded).await;
+    let life = stage.get(&place).await;
+    assert!(life["deadline_at"].is_string(), "{life}");
+    let first = stage.receiver.requests()[0].clone();
+    assert!(String::from_utf8_lossy(&first.body).contains(r#"{"n": 1.50}"#));
+
+    // Repeated, with the request's key or without; and what is something else.
+    for key in [Some("r-1"), None, Some("r-2")] {
+        let (status, again, _) = start(&stage, key, &body).await;
+        assert_eq!(
+            (status, &again["id"]),
+            (StatusCode::ACCEPTED, &json!(id)),
+            "{key:?}"
+        );
+    }
+    let unprocessable = StatusCode::UNPROCESSABLE_ENTITY;
+    let (status, answer, _) = start(&stage, None, &body.replace("1.50", "2")).await;
+    assert_eq!(status, unprocessable, "another input: {answer}");
+    let (status, answer, _) = start(&stage, Some("r-1"), &body.replace("o-1", "o-2")).await;
+    assert_eq!(status, unprocessable, "another request: {answer}");
+    assert_eq!(
+        count(&stage.client, "sagas").await,
+        1,
+        "nothing of it stays"
+    );
+    // The request's key stands for one that is missing.
+    let named = r#"{"name": "refund"}"#;
+    let (status, _, _) = start(&stage, Some("r-3"), named).await;
+    assert_eq!(status, StatusCode::ACCEPTED);
+    let key: String = one(
+        &stage.client,
+        "select key from outbox.sagas where name = 'refund'",
+    )
+    .await;
+    assert_eq!(key, "r-3");
+    for (body, want) in [
+        (named, "key: is missing"),
+        (r#"{"name": "a b", "key": "k"}"#, "name: 1 to 64 letters"),
+        (
+            r#"{"name": "s", "key": "k", "steps": [{}]}"#,
+            "steps[0].do: a path",
+        ),
+        (
+            r#"{"name": "s", "key": "k", "deadline_in": "5"}"#,
+            "deadline_in: a duration",
+        ),
+        (
+            r#"{"name": "s", "key": "k", "headers": {"Saga-Id": "1"}}"#,
+            "headers: a name that the relay or HTTP itself sets",
+        ),
+        (r#"{"name": "s", "key": "k", "plan": []}"#, "unknown field"),
+    ] {
+        let (status, problem, _) = start(&stage, None, body).await;
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        assert!(
+            status == StatusCode::BAD_REQUEST && detail.contains(want),
+            "{body}: {status} {detail}"
+        );
+    }
+    let (status, _) = stage.ask(Method::POST, "/v1/sagas", READER, named).await;
+    assert_eq!(status, StatusCode::FORBIDDEN);
+}

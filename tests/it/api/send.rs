@@ -22,7 +22,7 @@ use crate::support::{
 };
 
 /// The status, the body and the Location of an answer.
-type Answered = (StatusCode, Value, Option<String>);
+pub(super) type Answered = (StatusCode, Value, Option<String>);
 
 pub(super) async fn answered(request: RequestBuilder) -> Answered {
     let answer = request.send().await.unwrap();

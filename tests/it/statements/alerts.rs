@@ -38,7 +38,7 @@ async fn what_is_wrong_is_found_by_an_index() {
                         "watch",
                         &[
                             &30.0_f64, &60.0_f64, &120.0_f64, &0.1_f64, &10_i32, &1_i32, &60.0_f64,
-                            &60.0_f64, &60.0_f64, &true, &none,
+                            &60.0_f64, &60.0_f64, &1_i32, &true, &none,
                         ],
                     )
                     .await;

@@ -60,6 +60,7 @@ async fn what_there_is_to_do_is_found_by_an_index() {
                 find(session, None, None).await;
                 find(session, None, Some("parked")).await;
                 find(session, Some("order"), Some("parked")).await;
+                session.run("forget_sagas", &[&60.0_f64, &100_i64]).await;
                 let ids = "select id from outbox.sagas where status = 'parked' limit 4";
                 let rows = session.client.query(ids, &[]).await.unwrap();
                 let ids: Vec<Uuid> = rows.iter().map(|row| row.get(0)).collect();
