@@ -349,12 +349,13 @@ impl<'a> Session<'a> {
             Err(error) => {
                 self.lanes.put_back(lane, open_keys);
                 self.doubt = true;
-                self.failed("claim", &error);
+                self.claim_failed("claim", &error);
                 return Ok(());
             }
         };
         crash::point(Point::Claimed);
         self.succeeded();
+        self.stage.vitals.answered("claim");
         let locked = claimed.state == ClaimState::Busy;
         let now = Instant::now();
         self.stage.vitals.claimed(lane, locked, now);

@@ -7,6 +7,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Display,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -29,6 +30,9 @@ const LOCKED: Duration = Duration::from_secs(60);
 /// ... if it was tried lately.
 const LATELY: Duration = Duration::from_secs(15);
 
+/// Claims that all failed for so long, though the database answers: a function or a right is missing, and nothing is delivered.
+const REFUSED: Duration = Duration::from_secs(5);
+
 /// What a relay's loop says of itself, for those who ask from outside. Cheap to clone: all clones are one.
 #[derive(Clone, Debug)]
 pub struct Vitals(Arc<Mutex<State>>);
@@ -44,12 +48,22 @@ struct State {
     lifeline: Option<Lifeline>,
     /// Lanes that can't be claimed because somebody has a lock: since when, and the last time.
     locked: BTreeMap<Lane, (Instant, Instant)>,
+    /// Claims, and claims of fan-out, that failed at each try.
+    refused: BTreeMap<&'static str, Refused>,
     /// The loop turns at least so often.
     poll: Duration,
     /// How long may pass from when a message is due, if that was set.
     limit: Option<Duration>,
     /// The oldest that could be delivered, its age then, and when that was.
     oldest: Option<(Lane, Duration, Instant)>,
+}
+
+/// What kept failing.
+#[derive(Debug)]
+struct Refused {
+    since: Instant,
+    last: Instant,
+    error: String,
 }
 
 /// One thing that must hold for a relay to be ready.
@@ -71,6 +85,7 @@ impl Vitals {
             failing: None,
             lifeline: None,
             locked: BTreeMap::new(),
+            refused: BTreeMap::new(),
             poll: Duration::ZERO,
             limit: None,
             oldest: None,
@@ -113,6 +128,11 @@ impl Vitals {
         let locked = state.locked.iter().find(|(_, (since, last))| {
             last.duration_since(*since) >= LOCKED && now.duration_since(*last) < LATELY
         });
+        // During an outage nothing is claimed: that is the database's check.
+        let refused = state.refused.values().find(|refused| {
+            refused.last.duration_since(refused.since) >= REFUSED
+                && now.duration_since(refused.last) < LATELY + state.poll
+        });
         let silent = now.duration_since(state.turned) > SILENT + state.poll;
         let silent = || silent.then(|| format!("no answer for {} s", seconds(state.turned)));
         let late = state.limit.and_then(|limit| {
@@ -152,13 +172,18 @@ impl Vitals {
             ),
             check(
                 "claims",
-                locked.map(|(lane, (since, _))| {
-                    format!(
-                        "somebody has locked the row of topic {} or of its endpoint for {} s",
-                        lane.topic,
-                        seconds(*since)
-                    )
-                }),
+                refused
+                    .map(|Refused { since, error, .. }| {
+                        format!("each has failed for {} s: {error}", seconds(*since))
+                    })
+                    .or_else(|| {
+                        let (lane, (since, _)) = locked?;
+                        Some(format!(
+                            "somebody has locked the row of topic {} or of its endpoint for {} s",
+                            lane.topic,
+                            seconds(*since)
+                        ))
+                    }),
             ),
             check("due", late),
         ]
@@ -198,6 +223,25 @@ impl Vitals {
         let mut state = self.state();
         state.turned = now;
         state.failing = None;
+    }
+
+    /// A claim, or what else is named here, failed. That the database then answers something else does not mend it.
+    pub(super) fn refused(&self, what: &'static str, error: &dyn Display, now: Instant) {
+        let mut state = self.state();
+        state.turned = now;
+        let error = error.to_string();
+        let refused = state.refused.entry(what).or_insert(Refused {
+            since: now,
+            last: now,
+            error: String::new(),
+        });
+        refused.last = now;
+        refused.error = error;
+    }
+
+    /// ... or it was answered.
+    pub(super) fn answered(&self, what: &'static str) {
+        self.state().refused.remove(what);
     }
 
     /// A claim of this lane found a row locked, or it did not.
@@ -330,6 +374,27 @@ mod tests {
         assert!(problems(&vitals, now).is_empty());
         vitals.claimed(&lane("a"), true, now);
         assert!(problems(&vitals, now).is_empty());
+    }
+
+    #[test]
+    fn claims_that_always_fail_are_told_whatever_else_succeeds() {
+        let (vitals, _sender, mut now) = registered(600 * SECOND);
+        for _ in 0..6 {
+            assert!(problems(&vitals, now).is_empty());
+            vitals.refused("claim", &"there is no such function", now);
+            vitals.succeeded(now);
+            vitals.answered("expand");
+            now += SECOND;
+        }
+        let says = "claims: each has failed for 6 s: there is no such function";
+        assert_eq!(problems(&vitals, now), [says]);
+        // Where nothing is claimed any more nobody knows.
+        vitals.turned(now + LATELY);
+        assert!(problems(&vitals, now + LATELY).is_empty());
+        vitals.answered("claim");
+        assert!(problems(&vitals, now).is_empty());
+        vitals.refused("claim", &"once", now);
+        assert!(problems(&vitals, now + SECOND).is_empty());
     }
 
     #[test]

@@ -112,6 +112,11 @@ impl Error {
         }
     }
 
+    /// Whether the server answered, though it did not do what was asked.
+    pub fn is_answer(&self) -> bool {
+        matches!(self, Error::Statement { state: Some(_), .. })
+    }
+
     /// Whether the server refused what a row holds, or what somebody's trigger thinks of it: another row may pass. Not so where the
     /// server is away, busy, full or read-only, or the statement itself fits no schema (SQLSTATE classes, PostgreSQL's appendix A).
     pub fn is_data(&self) -> bool {

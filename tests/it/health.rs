@@ -109,6 +109,73 @@ async fn a_message_that_stays_due_for_too_long_is_told_unless_its_endpoint_is_to
     relay.becomes("/readyz", StatusCode::OK).await;
 }
 
+/// Everything else that the relay asks the database is answered meanwhile.
+#[tokio::test]
+async fn claims_that_always_fail_make_it_unready_and_the_reason_is_said() {
+    let database = database().await;
+    let receiver = Receiver::start(|_| Reply::status(200)).unwrap();
+    let relay = Asked::start(&receiver, &database.url, "").await;
+    relay.becomes("/readyz", StatusCode::OK).await;
+    let client = database.connect().await;
+    let rename = async |from: &str, to: &str| {
+        let all = format!(
+            "do $$ begin execute (select string_agg(format('alter function %s rename to {to}', oid::regprocedure), ';')
+                                    from pg_proc where proname = '{from}' and pronamespace = 'outbox'::regnamespace); end $$"
+        );
+        client.batch_execute(&all).await.unwrap();
+    };
+    rename("claim", "gone").await;
+    insert_one(&client, "payload", "'1'").await;
+    let checks = relay
+        .becomes("/readyz", StatusCode::SERVICE_UNAVAILABLE)
+        .await;
+    let says = checks["claims"].as_str().unwrap();
+    assert!(
+        says.starts_with("each has failed for ") && says.contains("function outbox.claim("),
+        "{checks}"
+    );
+    assert_eq!(checks["database"], "ok");
+    // It stays so, for as long as it is so.
+    for _ in 0..50 {
+        assert_eq!(
+            relay.ask("/readyz").await.1["claims"].as_str().unwrap()[..20],
+            says[..20]
+        );
+    }
+    assert_eq!(relay.ask("/livez").await.0, StatusCode::OK);
+    rename("gone", "claim").await;
+    relay.becomes("/readyz", StatusCode::OK).await;
+    all_settled(&client, SOON).await;
+}
+
+#[tokio::test]
+async fn a_lane_that_somebody_keeps_locked_is_told_until_it_is_free() {
+    let database = database().await;
+    let receiver = Receiver::start(|_| Reply::status(200)).unwrap();
+    let relay = Asked::start(&receiver, &database.url, "").await;
+    let mut client = database.connect().await;
+    insert(&client, "t", 1).await;
+    all_settled(&client, SOON).await;
+    let other = database.connect().await;
+    let locked = client.transaction().await.unwrap();
+    let lane = "select from outbox.lanes where topic = 't' for update";
+    assert_eq!(locked.execute(lane, &[]).await.unwrap(), 1);
+    insert(&other, "t", 1).await;
+    let long = Duration::from_secs(120);
+    let mut says = String::new();
+    eventually("it is said", long, async || {
+        let (status, checks) = relay.ask("/readyz").await;
+        says = checks["claims"].as_str().unwrap().to_owned();
+        status == StatusCode::SERVICE_UNAVAILABLE
+    })
+    .await;
+    let text = "somebody has locked the row of topic t or of its endpoint for 6";
+    assert!(says.starts_with(text), "{says}");
+    locked.rollback().await.unwrap();
+    relay.becomes("/readyz", StatusCode::OK).await;
+    all_settled(&other, SOON).await;
+}
+
 /// What others keep waiting, and what waits for its turn, is nothing that a relay could do.
 #[tokio::test]
 async fn the_oldest_is_one_that_nothing_but_a_relay_keeps_waiting() {

@@ -33,11 +33,12 @@ impl Session<'_> {
         let expanded = match self.stage.store.expand(&self.me, &expand).await {
             Ok(expanded) => expanded,
             Err(error) => {
-                self.failed("expand", &error);
+                self.claim_failed("expand", &error);
                 return Ok(());
             }
         };
         self.succeeded();
+        self.stage.vitals.answered("expand");
         let locked = expanded.seen.state == ClaimState::Busy;
         self.stage.vitals.claimed(lane, locked, Instant::now());
         let now = Instant::now();

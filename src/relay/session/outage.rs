@@ -31,6 +31,23 @@ impl Session<'_> {
     }
 
     pub(super) fn failed(&mut self, what: &str, error: &Error) {
+        self.wait_after(what, error);
+        self.stage.vitals.failed(Instant::now());
+    }
+
+    /// A claim failed. What the server answered is no outage, and it lasts until a claim is answered, whatever else it
+    /// does meanwhile.
+    pub(super) fn claim_failed(&mut self, what: &'static str, error: &Error) {
+        self.wait_after(what, error);
+        let now = Instant::now();
+        self.stage.vitals.refused(what, error, now);
+        if !error.is_answer() {
+            self.stage.vitals.failed(now);
+        }
+    }
+
+    /// Says what happened, and makes no call for a while.
+    fn wait_after(&mut self, what: &str, error: &Error) {
         self.backoff = (self.backoff * 2).clamp(Duration::from_millis(100), Duration::from_secs(5));
         let wait = self.backoff.mul_f64(self.stage.rng.random_range(0.5..1.0));
         let unsettled: usize = self.unsettled.values().map(Vec::len).sum();
@@ -49,7 +66,6 @@ impl Session<'_> {
         }
         self.stage.metrics.failed(what);
         self.retry_at = Some(Instant::now() + wait);
-        self.stage.vitals.failed(Instant::now());
     }
 
     /// Gives back what a claim of unknown end may have taken.

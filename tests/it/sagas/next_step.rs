@@ -44,7 +44,7 @@ struct Plan {
     compensates: [bool; 3],
 }
 
-/// All plans of three steps that outbox.check_plan lets through.
+/// All plans of three steps that `outbox.check_plan` lets through.
 fn plans() -> Vec<Plan> {
     let mut plans = Vec::new();
     for bits in 0..8_usize {
