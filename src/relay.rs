@@ -39,7 +39,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use self::session::{Ended, Session, Stage};
+use self::{
+    crash::Point,
+    session::{Ended, Session, Stage},
+};
 pub use self::{
     plan::Plan,
     tracer::{Export, Tracer},
@@ -262,7 +265,7 @@ async fn live(
                 started = true;
                 match Box::pin(session.run(stop)).await {
                     Ended::Done => return Ok(()),
-                    Ended::Anew => {}
+                    Ended::Anew => crash::point(Point::Anew),
                 }
             }
             // It was there a moment ago: it went away again before this relay was registered.

@@ -2,6 +2,13 @@
 //!
 //! Builds with debug assertions only: in a release build there is nothing of it.
 
+#[cfg(debug_assertions)]
+use std::time::Duration;
+
+/// A receiver that takes longer than this has read the request.
+#[cfg(debug_assertions)]
+const LONG: Duration = Duration::from_secs(1);
+
 /// A place in the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Point {
@@ -13,12 +20,26 @@ pub(super) enum Point {
     Claimed,
     /// The workers have them.
     Started,
+    /// A request has been on its way for [`LONG`], and is not answered.
+    Sent,
     /// An answer of a receiver is there, and the loop does not know of it.
     Answered,
     /// Before a settle is sent.
     Settle,
     /// Its answer is there.
     Settled,
+    /// The rows of a topic with several endpoints are theirs.
+    Expanded,
+    /// Messages that nobody claims are given up, for their time is over.
+    Expired,
+    /// The lease is renewed, and the loop does not know of it.
+    Beat,
+    /// The messages of a dead relay are due again.
+    Reaped,
+    /// What a claim of unknown end took is given back.
+    Recovered,
+    /// A registration is void, and there is no other one yet.
+    Anew,
     /// All is settled, and the relay is still registered.
     Deregister,
 }
@@ -47,6 +68,23 @@ pub(super) fn point(here: Point) {
     {
         std::process::abort();
     }
+}
+
+/// Passes [`Point::Sent`] if a request is not answered by then.
+#[cfg(debug_assertions)]
+pub(super) async fn while_sent<T>(request: impl Future<Output = T>) -> T {
+    let mut request = std::pin::pin!(request);
+    tokio::select! {
+        biased;
+        outcome = &mut request => return outcome,
+        () = tokio::time::sleep(LONG) => point(Point::Sent),
+    }
+    request.await
+}
+
+#[cfg(not(debug_assertions))]
+pub(super) async fn while_sent<T>(request: impl Future<Output = T>) -> T {
+    request.await
 }
 
 #[cfg(not(debug_assertions))]

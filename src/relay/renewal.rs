@@ -17,7 +17,10 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::watch::Watch;
+use super::{
+    crash::{self, Point},
+    watch::Watch,
+};
 use crate::store::{Error, Peer, Store};
 
 /// Until when this relay may act on its leases.
@@ -114,6 +117,7 @@ impl Renewal {
         let Some((_, peers)) = self.store.beat(self.relay).await? else {
             return Ok(false);
         };
+        crash::point(Point::Beat);
         self.lifeline.send_replace(sent + self.lease);
         for peer in watch.sample(peers, sent) {
             // Nobody listens only when this session is over.

@@ -143,7 +143,7 @@ impl Way {
                 biased;
                 // Another relay may deliver it from now on.
                 () = cut.as_mut() => return ControlFlow::Break(()),
-                outcome = self.client.attempt_within(&report.delivery, trace) => outcome,
+                outcome = crash::while_sent(self.client.attempt_within(&report.delivery, trace)) => outcome,
             };
             crash::point(Point::Answered);
             let delivered = report.policy.retry.action(&outcome) == Action::Success;

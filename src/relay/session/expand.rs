@@ -5,7 +5,11 @@ use tokio::time::Instant;
 use super::{Session, Void};
 use crate::{
     message::Lane,
-    relay::{destination::Bound, lanes::Start},
+    relay::{
+        crash::{self, Point},
+        destination::Bound,
+        lanes::Start,
+    },
     store::{ClaimState, Expand},
 };
 
@@ -37,6 +41,7 @@ impl Session<'_> {
                 return Ok(());
             }
         };
+        crash::point(Point::Expanded);
         self.succeeded();
         self.stage.vitals.answered("expand");
         let locked = expanded.seen.state == ClaimState::Busy;

@@ -12,7 +12,11 @@ use uuid::Uuid;
 use super::Session;
 use crate::{
     message::Lane,
-    relay::{destination::Bound, lanes::next_discovery},
+    relay::{
+        crash::{self, Point},
+        destination::Bound,
+        lanes::next_discovery,
+    },
     store::{Error, Place},
 };
 
@@ -128,6 +132,7 @@ impl Session<'_> {
             }
             Err(error) => return Err(error),
         };
+        crash::point(Point::Expired);
         self.succeeded();
         if let Some(error) = expiry.history_error {
             tracing::error!(

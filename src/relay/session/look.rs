@@ -7,7 +7,10 @@ use tokio::time::Instant;
 use super::Session;
 use crate::{
     message::Lane,
-    relay::lanes::next_discovery,
+    relay::{
+        crash::{self, Point},
+        lanes::next_discovery,
+    },
     route::Order,
     store::{Seen, Way},
 };
@@ -147,6 +150,7 @@ impl Session<'_> {
                 .await
             {
                 Ok(done) if done.reaped => {
+                    crash::point(Point::Reaped);
                     self.stage.metrics.reaped(done.lost + done.dead);
                     self.next_discovery = Instant::now();
                     tracing::warn!(

@@ -8,7 +8,10 @@ use rand::RngExt;
 use tokio::time::Instant;
 
 use super::{Session, Void};
-use crate::store::{Error, Settle};
+use crate::{
+    relay::crash::{self, Point},
+    store::{Error, Settle},
+};
 
 /// So many messages may be stuck before nothing is claimed any more, or memory would fill.
 const STUCK: usize = 1000;
@@ -73,6 +76,7 @@ impl Session<'_> {
         let known: Vec<i64> = self.leases.keys().copied().collect();
         match self.stage.store.recover(self.me.relay, &known).await {
             Ok(Some(session)) => {
+                crash::point(Point::Recovered);
                 self.me.session = session;
                 self.doubt = false;
                 self.succeeded();

@@ -27,18 +27,25 @@ use crate::support::{
 /// How many relays there are.
 const RELAYS: usize = 3;
 
-/// Requests of one relay at once.
+/// Requests of one relay at once, to all endpoints.
 const CONCURRENCY: usize = 8;
 
 /// Where a relay may end itself in the middle of its loop: `relay/crash.rs` has them all.
-const POINTS: [&str; 8] = [
+pub(super) const POINTS: [&str; 15] = [
     "registered",
     "claim",
     "claimed",
     "started",
+    "sent",
     "answered",
     "settle",
     "settled",
+    "expanded",
+    "expired",
+    "beat",
+    "reaped",
+    "recovered",
+    "anew",
     "deregister",
 ];
 
@@ -71,6 +78,12 @@ pub(super) enum Fault {
     CutReceiver,
     /// ... or swallowed for a while.
     HoleReceiver,
+    /// The writers' connections are cut.
+    CutWriters,
+    /// ... or swallowed for a while.
+    HoleWriters,
+    /// One of them never learns that it has committed.
+    LoseCommit,
     /// There is no room for the history.
     DiskFull,
 }
@@ -78,14 +91,17 @@ pub(super) enum Fault {
 pub(super) struct World {
     cluster: Cluster,
     database: Proxy,
+    /// For the writers: what befalls them befalls no relay.
+    writers: Proxy,
     receiver_proxy: Proxy,
     _receiver: Receiver,
     directory: Directory,
     config: PathBuf,
     relays: Vec<Option<Process>>,
     started: usize,
-    /// The history could not be written for a while.
-    pub(super) gaps: bool,
+    /// How many requests the history need not know of: a server that crashes has lost its last claims, and what was
+    /// sent under them counts only if it was accepted first.
+    pub(super) forgotten: usize,
     /// How many messages could be on their way at the faults so far: each of them may come once more.
     pub(super) exposed: usize,
 }
@@ -93,7 +109,7 @@ pub(super) struct World {
 impl Fault {
     /// Any of them.
     pub(super) fn draw(rng: &mut impl Rng) -> Fault {
-        match rng.random_range(0..16) {
+        match rng.random_range(0..19) {
             0 | 1 => Fault::Kill,
             2 | 3 => Fault::Crash(POINTS.choose(rng).unwrap()),
             4 => Fault::Stall,
@@ -107,6 +123,9 @@ impl Fault {
             12 => Fault::LoseAnswer(["outbox.claim", "outbox.settle"].choose(rng).unwrap()),
             13 => Fault::CutReceiver,
             14 => Fault::HoleReceiver,
+            15 => Fault::CutWriters,
+            16 => Fault::HoleWriters,
+            17 => Fault::LoseCommit,
             _ => Fault::DiskFull,
         }
     }
@@ -131,13 +150,14 @@ impl World {
             // Once: a relay may be reading it at any time.
             config: directory.write("faults.toml", &configuration(receiver_proxy.port())),
             database: Proxy::start(cluster.port()).await,
+            writers: Proxy::start(cluster.port()).await,
             receiver_proxy,
             cluster,
             _receiver: receiver,
             directory,
             relays: Vec::new(),
             started: 0,
-            gaps: false,
+            forgotten: 0,
             exposed: 0,
         };
         let (client, _driver) = world.connect().await;
@@ -154,8 +174,13 @@ impl World {
         world
     }
 
-    /// Not through the proxy.
-    pub(super) fn url(&self) -> String {
+    /// For writers.
+    pub(super) fn writers_url(&self) -> String {
+        self.writers.url(&self.url())
+    }
+
+    /// Not through a proxy.
+    fn url(&self) -> String {
         self.cluster.url("postgres")
     }
 
@@ -184,10 +209,16 @@ impl World {
         let moment = Duration::from_millis(rng.random_range(0..1500));
         // What is on its way, and what waits behind it in memory and is given back.
         self.exposed += match fault {
-            Fault::Replace => 0,
+            Fault::Replace | Fault::CutWriters | Fault::HoleWriters | Fault::LoseCommit => 0,
             Fault::Kill | Fault::Crash(_) | Fault::Stall => CONCURRENCY,
             _ => CONCURRENCY * RELAYS,
         };
+        if matches!(
+            fault,
+            Fault::Restart(Stop::Immediate) | Fault::KillServer | Fault::KillBackend
+        ) {
+            self.forgotten += CONCURRENCY * RELAYS;
+        }
         match fault {
             Fault::Kill => {
                 self.signal(at, Signal::KILL);
@@ -253,22 +284,19 @@ impl World {
                 sleep(moment).await;
                 self.receiver_proxy.hole(false);
             }
-            Fault::DiskFull => {
-                self.gaps = true;
-                let (client, _driver) = self.connect().await;
-                // All of the history first, as an insert takes it: or each would wait for the other, in its partitions.
-                let full = "begin; lock table outbox.attempts in access exclusive mode;
-                            create function shop.full() returns trigger language plpgsql as $$ begin
-                                raise 'could not extend file' using errcode = 'disk_full'; end $$;
-                            create trigger full_disk before insert on outbox.attempts for each row execute function shop.full(); commit";
-                client.batch_execute(full).await.unwrap();
+            Fault::CutWriters => self.writers.cut(),
+            Fault::HoleWriters => {
+                self.writers.hole(true);
                 sleep(moment).await;
-                client
-                    .batch_execute(
-                        "begin; lock table outbox.attempts in access exclusive mode; drop function shop.full() cascade; commit",
-                    )
-                    .await
-                    .unwrap();
+                self.writers.hole(false);
+            }
+            Fault::LoseCommit => self.writers.lose_answer_to("shop.ledger"),
+            Fault::DiskFull => {
+                let (client, _driver) = self.connect().await;
+                let full = "update shop.disk set full_until = clock_timestamp() + $1::float8 * interval '1 s'";
+                let time = moment.as_secs_f64();
+                client.execute(full, &[&time]).await.unwrap();
+                sleep(moment).await;
             }
         }
     }
@@ -316,12 +344,19 @@ impl World {
 }
 
 fn configuration(port: u16) -> String {
-    let url = format!("http://127.0.0.1:{port}/");
+    let endpoint = |name| {
+        format!(
+            "[[endpoints]]\nname = \"{name}\"\nurl = \"http://127.0.0.1:{port}/{name}\"\nconcurrency = {}\ntimeout = \"3s\"\n\
+             breaker = {{ enabled = false }}\nretry = {{ base = \"20ms\", cap = \"200ms\", max_attempts = 1000 }}\n\n",
+            CONCURRENCY / 2
+        )
+    };
+    let (shop, mirror) = (endpoint("shop"), endpoint("mirror"));
     format!(
-        "[relay]\nlease = \"2s\"\npoll = \"50ms\"\nmax_lost = 100\ngrace = \"2s\"\n\n\
-         [[endpoints]]\nname = \"shop\"\nurl = \"{url}\"\nconcurrency = {CONCURRENCY}\ntimeout = \"3s\"\nbreaker = {{ enabled = false }}\n\
-         retry = {{ base = \"20ms\", cap = \"200ms\", max_attempts = 1000 }}\n\n\
+        "[relay]\nlease = \"2s\"\npoll = \"50ms\"\nmax_lost = 100\ngrace = \"2s\"\n\n{shop}{mirror}\
          [[routes]]\ntopic = \"ordered\"\nto = [\"shop\"]\norder = \"key\"\non_dead = \"continue\"\n\n\
+         [[routes]]\ntopic = \"strict\"\nto = [\"shop\"]\norder = \"key\"\non_dead = \"hold\"\n\n\
+         [[routes]]\ntopic = \"both\"\nto = [\"shop\", \"mirror\"]\norder = \"key\"\non_dead = \"continue\"\n\n\
          [[routes]]\ntopic = \"**\"\nto = [\"shop\"]\n"
     )
 }
