@@ -41,6 +41,7 @@ mod partitions;
 mod patience;
 mod pooler;
 mod probe;
+mod races;
 mod reap;
 mod relays;
 mod release;
