@@ -13,6 +13,7 @@ macro_rules! say {
 pub mod demo;
 mod find;
 mod generate;
+mod jobs;
 mod life;
 mod operate;
 mod probe;
@@ -78,12 +79,18 @@ enum Command {
         /// Let no insert wake a relay: relays poll. Later migrations keep to it.
         #[arg(long)]
         no_doorbell: bool,
+        /// As a JSON object.
+        #[arg(long, conflicts_with = "print")]
+        json: bool,
     },
     /// Validate configuration, connection and schema; print what each endpoint will do.
     Check {
         /// The configuration.
         #[arg(short, long, value_name = "FILE")]
         config: PathBuf,
+        /// As a JSON object.
+        #[arg(long)]
+        json: bool,
     },
     /// Show relays, endpoints, backlog and dead letters.
     Status(status::Args),
@@ -91,6 +98,9 @@ enum Command {
     Pause {
         /// The endpoint's name.
         endpoint: String,
+        /// As a JSON object.
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         by: verbs::By,
         #[command(flatten)]
@@ -100,6 +110,11 @@ enum Command {
     Resume {
         /// The endpoint's name.
         endpoint: String,
+        /// As a JSON object.
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        by: verbs::By,
         #[command(flatten)]
         database: Database,
     },
@@ -107,6 +122,9 @@ enum Command {
     Cancel {
         /// Its id.
         id: Uuid,
+        /// As a JSON object.
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         by: verbs::By,
         #[command(flatten)]
@@ -149,7 +167,7 @@ enum Command {
         /// End this one where it is.
         #[arg(long, value_name = "JOB")]
         abort: Option<i64>,
-        /// As a JSON array.
+        /// As a JSON array; with --abort, an object.
         #[arg(long)]
         json: bool,
         #[command(flatten)]
@@ -263,21 +281,36 @@ async fn run(command: Command) -> Result<(), Failure> {
             guard,
             doorbell,
             no_doorbell,
+            json,
         } => {
             let store = database.open()?;
             let doorbell = wanted(doorbell, no_doorbell);
-            let migrate = operate::migrate(&store, guard.as_deref(), accept_copy, doorbell);
+            let migrate = operate::migrate(&store, guard.as_deref(), accept_copy, doorbell, json);
             or_a_signal(migrate).await
         }
-        Command::Check { config } => or_a_signal(operate::check(&config::load(&config)?)).await,
+        Command::Check { config, json } => {
+            let config = config::load(&config)?;
+            or_a_signal(operate::check(&config, json)).await
+        }
         Command::Status(args) => status::status(args).await,
         Command::Pause {
             endpoint,
+            json,
             by,
             database,
-        } => verbs::pause(&database.open()?, &endpoint, &by).await,
-        Command::Resume { endpoint, database } => verbs::resume(&database.open()?, &endpoint).await,
-        Command::Cancel { id, by, database } => verbs::cancel(&database.open()?, id, &by).await,
+        } => verbs::pause(&database.open()?, &endpoint, &by, json).await,
+        Command::Resume {
+            endpoint,
+            json,
+            by,
+            database,
+        } => verbs::resume(&database.open()?, &endpoint, &by, json).await,
+        Command::Cancel {
+            id,
+            json,
+            by,
+            database,
+        } => verbs::cancel(&database.open()?, id, &by, json).await,
         Command::List(list) => find::list(list).await,
         Command::History(history) => find::history(history).await,
         Command::Tail(tail) => tail::tail(tail).await,
@@ -290,7 +323,7 @@ async fn run(command: Command) -> Result<(), Failure> {
             abort,
             json,
             database,
-        } => verbs::jobs(&database.open()?, abort, json).await,
+        } => jobs::jobs(&database.open()?, abort, json).await,
         Command::Saga(saga) => saga::saga(saga).await,
         Command::Probe(probe) => Box::pin(probe::probe(probe)).await,
         Command::Completions { shell } => generate::completions(shell),

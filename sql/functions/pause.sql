@@ -4,7 +4,8 @@ CREATE OR REPLACE FUNCTION outbox.pause(p_endpoint text, p_reason text, p_by tex
 LANGUAGE sql AS $$
     WITH paused AS (
         UPDATE outbox.endpoints e
-           SET paused_at = now(), paused_by = p_by, pause_reason = p_reason
+           SET paused_at = now(), paused_by = p_by, pause_reason = p_reason,
+               changed_at = now(), change = 'paused', changed_by = p_by, change_reason = p_reason
          WHERE e.endpoint = p_endpoint AND e.paused_at IS NULL
         RETURNING 1
     )

@@ -126,6 +126,10 @@ CREATE TABLE outbox.endpoints (
     paused_at    timestamptz,
     paused_by    text,
     pause_reason text,
+    changed_at   timestamptz,
+    change       text CHECK (change IN ('paused', 'resumed')),
+    changed_by   text,
+    change_reason text,
     not_before   timestamptz,
     breaker      text NOT NULL DEFAULT 'closed' CHECK (breaker IN ('closed', 'open', 'half_open')),
     breaker_until timestamptz,
@@ -140,6 +144,7 @@ CREATE TABLE outbox.endpoints (
     created_at   timestamptz NOT NULL DEFAULT now()
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE  outbox.endpoints            IS 'Private. What holds for an endpoint across all relays: its row is locked by claims, and written about once a second per relay at most.';
+COMMENT ON COLUMN outbox.endpoints.change     IS 'The last pause or resume; with changed_at, changed_by and change_reason. Kept until the next one.';
 COMMENT ON COLUMN outbox.endpoints.not_before IS 'The receiver asked to be left alone until then (Retry-After).';
 COMMENT ON COLUMN outbox.endpoints.breaker    IS 'closed = it gets messages, open = none until breaker_until, half_open = a few probes.';
 COMMENT ON COLUMN outbox.endpoints.openings   IS 'How often the breaker opened in a row: each time for longer.';

@@ -1,14 +1,14 @@
 //! What operators see of sagas, and do to them.
 
 use clap::Subcommand;
-use serde_json::{Value, value::RawValue};
+use serde_json::{Value, json, value::RawValue};
 use uuid::Uuid;
 
 use super::{
     Database, Failure,
     find::{Page, when},
     text::{self, Colour},
-    verbs::By,
+    verbs::{By, answer},
 };
 use crate::store::{ListedSaga, Mandate, SagaFilter, SagaVerb, Store};
 
@@ -56,7 +56,7 @@ pub(super) enum Saga {
         #[arg(long, value_name = "STEP")]
         from: Option<String>,
         /// This JSON in the place of the input.
-        #[arg(long, value_name = "JSON", value_parser = json)]
+        #[arg(long, value_name = "JSON", value_parser = input)]
         input: Option<String>,
     },
 }
@@ -101,6 +101,9 @@ pub(super) struct Many {
     /// Count what is meant, and do nothing.
     #[arg(long)]
     dry_run: bool,
+    /// As JSON: with ids, one object a line for each; of many, one object; with --dry-run, an array.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     by: By,
     #[command(flatten)]
@@ -237,6 +240,10 @@ async fn act(many: &Many, verb: SagaVerb) -> Result<(), Failure> {
     }
     for id in &many.ids {
         let status = store.act_on_saga(*id, &verb, mandate).await?;
+        if many.json {
+            answer(&json!({ "id": id, "status": status }))?;
+            continue;
+        }
         say!("{id}: {}", said(&verb, &status));
     }
     Ok(())
@@ -266,7 +273,11 @@ async fn act_on_many(
         filter.status.get_or_insert_with(|| "parked".into());
     }
     let kinds = store.matching_sagas(&filter).await?;
-    for kind in &kinds {
+    if many.json && many.dry_run {
+        say!("{}", text::json(&kinds)?);
+        return Ok(());
+    }
+    for kind in kinds.iter().filter(|_| !many.json) {
         let step = kind.step.as_deref().unwrap_or("no plan");
         let (sagas, name, status, phase) = (kind.sagas, &kind.name, &kind.status, &kind.phase);
         say!("{sagas:>8}  {name}  {status}, {phase} {step}");
@@ -276,21 +287,25 @@ async fn act_on_many(
         say!("{sagas} sagas are meant: nothing was done");
         return Ok(());
     }
-    let (mut done, mut refused, mut after) = (0, 0, None);
+    let (mut done, mut refused, mut after) = (Vec::new(), Vec::new(), None);
     loop {
         let acted = store
             .act_on_sagas(&filter, verb, mandate, after.as_ref(), PIECE)
             .await?;
-        done += acted.done.len();
-        refused += acted.refused.len();
-        for one in &acted.refused {
+        for one in acted.refused.iter().filter(|_| !many.json) {
             say!("{}", text::flat(&one.error));
         }
+        done.extend(acted.done);
+        refused.extend(acted.refused);
         let Some(next) = acted.next else { break };
         after = Some(next);
     }
-    say!("{}: {done} sagas, {refused} refused", verb.as_str());
-    match (done, refused) {
+    let (all, not) = (done.len(), refused.len());
+    match many.json {
+        true => answer(&json!({ "done": done, "refused": refused, "next": null }))?,
+        false => say!("{}: {all} sagas, {not} refused", verb.as_str()),
+    }
+    match (all, not) {
         (0, 0) => Err(Failure::Other(
             "no saga is meant by that: nothing was done".into(),
         )),
@@ -298,7 +313,7 @@ async fn act_on_many(
     }
 }
 
-fn json(text: &str) -> Result<String, String> {
+fn input(text: &str) -> Result<String, String> {
     serde_json::from_str::<Value>(text)
         .map(|_| text.to_owned())
         .map_err(|error| format!("a JSON value: {error}"))

@@ -177,13 +177,25 @@ fn print_status(status: &Status) {
                 _ => "good".into(),
             },
         };
+        let state = match endpoint.change.as_deref() {
+            Some("resumed") => format!(
+                "{state}; resumed {} ago by {}: {}",
+                age(endpoint.changed_seconds.unwrap_or_default()),
+                endpoint.changed_by.as_deref().unwrap_or("?"),
+                endpoint
+                    .change_reason
+                    .as_deref()
+                    .unwrap_or("no reason given")
+            ),
+            _ => state,
+        };
         let head = format!(
             "{:<30} {:>7}  ",
             cut(&endpoint.endpoint, 30),
             endpoint.leased
         );
         let colour = match state.as_str() {
-            "good" => Colour::Green,
+            good if good.starts_with("good") => Colour::Green,
             // Somebody meant it, or it asked for it.
             _ if endpoint.paused_seconds.is_some() || endpoint.closed_for.is_some() => {
                 Colour::Yellow

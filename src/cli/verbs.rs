@@ -1,26 +1,18 @@
 //! What operators do to messages and endpoints.
 
-use std::{io::IsTerminal, time::Duration};
-
-use tokio::time::{self, Instant};
+use serde_json::json;
 use uuid::Uuid;
 
-use super::{Database, Failure, find::Which, shutdown, text};
-use crate::store::{Filter, Job, Mandate, Matching, Progress, Store, Verb};
-
-/// A piece of a job has so many messages at most.
-const PIECE: i32 = 500;
-
-/// Somebody else is at this job: how it does is asked so often.
-const BUSY: Duration = Duration::from_millis(500);
+use super::{Database, Failure, find::Which, jobs::many, text};
+use crate::store::{Mandate, Store, Verb};
 
 /// Who says so, and why.
 #[derive(Debug, clap::Args)]
 pub(super) struct By {
-    /// Why: kept in the history.
+    /// Why: kept in the history of the message or saga; with an endpoint, until its next pause or resume.
     #[arg(long, value_name = "TEXT")]
     why: Option<String>,
-    /// Who: kept in the history; without it, the database's user.
+    /// Who: kept beside it; without it, the database's user.
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
 }
@@ -32,18 +24,21 @@ pub(super) struct Many {
     #[arg(value_name = "ID", conflicts_with_all = ["topic", "key", "reason", "status", "error", "since", "until", "all", "dry_run"])]
     ids: Vec<Uuid>,
     #[command(flatten)]
-    which: Which,
+    pub(super) which: Which,
     /// All there are, where no filter is given.
     #[arg(long)]
-    all: bool,
+    pub(super) all: bool,
     /// Count what is meant, and do nothing.
     #[arg(long)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
+    /// As JSON: with ids, one object a line for each; the job when it has ended; with --dry-run, an array.
+    #[arg(long)]
+    pub(super) json: bool,
     /// Go on with a job that was interrupted.
     #[arg(long, value_name = "JOB", conflicts_with_all = ["ids", "topic", "endpoint", "key", "reason", "status", "error", "since", "until", "all", "dry_run", "why", "by"])]
-    resume: Option<i64>,
+    pub(super) resume: Option<i64>,
     #[command(flatten)]
-    by: By,
+    pub(super) by: By,
     #[command(flatten)]
     database: Database,
 }
@@ -72,6 +67,9 @@ pub(super) struct ReleaseKey {
     /// Only at this endpoint, of several.
     #[arg(long, value_name = "NAME")]
     endpoint: Option<String>,
+    /// As a JSON object.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     by: By,
     #[command(flatten)]
@@ -93,8 +91,15 @@ pub(super) async fn replay(replay: Replay) -> Result<(), Failure> {
         let endpoint = replay.many.which.endpoint();
         let mandate = replay.many.by.mandate();
         let (delivered, new_key) = (replay.delivered, replay.new_key);
-        let answer = store.replay(*id, endpoint, delivered, new_key, mandate);
-        let (ids, pending) = answer.await?;
+        let replayed = store.replay(*id, endpoint, delivered, new_key, mandate);
+        let (ids, pending) = replayed.await?;
+        if replay.many.json {
+            match (ids.len(), pending) {
+                (0, 0) => missing.push(id.to_string()),
+                _ => answer(&json!({ "id": id, "replayed": ids, "pending": pending }))?,
+            }
+            continue;
+        }
         let mut said = Vec::new();
         match ids.as_slice() {
             [] => {}
@@ -135,6 +140,7 @@ pub(super) async fn discard(discard: Many) -> Result<(), Failure> {
         let endpoint = discard.which.endpoint();
         match store.discard(*id, endpoint, discard.by.mandate()).await? {
             0 => missing.push(id.to_string()),
+            many if discard.json => answer(&json!({ "id": id, "discarded": many }))?,
             1 => say!("{id}: discarded"),
             several => say!("{id}: discarded, at {several} endpoints"),
         }
@@ -156,6 +162,7 @@ pub(super) async fn release_key(args: ReleaseKey) -> Result<(), Failure> {
                 "no dead message holds key {key:?} of topic {topic:?}{at}"
             )))
         }
+        many if args.json => answer(&json!({ "released": many })),
         _ => {
             say!(
                 "{topic:?}, key {key:?}: goes on without its dead message, which is still a dead letter"
@@ -165,8 +172,14 @@ pub(super) async fn release_key(args: ReleaseKey) -> Result<(), Failure> {
     }
 }
 
-pub(super) async fn pause(store: &Store, endpoint: &str, by: &By) -> Result<(), Failure> {
+pub(super) async fn pause(
+    store: &Store,
+    endpoint: &str,
+    by: &By,
+    json: bool,
+) -> Result<(), Failure> {
     match store.pause(endpoint, by.mandate()).await? {
+        Some(changed) if json => return answer(&json!({ "changed": changed })),
         Some(true) => say!("{endpoint}: paused"),
         Some(false) => say!("{endpoint}: was paused already"),
         None => return Err(unknown(store, endpoint).await?),
@@ -174,8 +187,14 @@ pub(super) async fn pause(store: &Store, endpoint: &str, by: &By) -> Result<(), 
     Ok(())
 }
 
-pub(super) async fn resume(store: &Store, endpoint: &str) -> Result<(), Failure> {
-    match store.resume(endpoint).await? {
+pub(super) async fn resume(
+    store: &Store,
+    endpoint: &str,
+    by: &By,
+    json: bool,
+) -> Result<(), Failure> {
+    match store.resume(endpoint, by.mandate()).await? {
+        Some(changed) if json => return answer(&json!({ "changed": changed })),
         Some(true) => say!("{endpoint}: goes on"),
         Some(false) => say!("{endpoint}: was not paused"),
         None => return Err(unknown(store, endpoint).await?),
@@ -183,11 +202,16 @@ pub(super) async fn resume(store: &Store, endpoint: &str) -> Result<(), Failure>
     Ok(())
 }
 
-pub(super) async fn cancel(store: &Store, id: Uuid, by: &By) -> Result<(), Failure> {
-    match store.cancel(id, by.mandate()).await? {
+pub(super) async fn cancel(store: &Store, id: Uuid, by: &By, json: bool) -> Result<(), Failure> {
+    let (cancelled, in_flight) = store.cancel(id, by.mandate()).await?;
+    if json && cancelled > 0 {
+        answer(&json!({ "cancelled": cancelled, "in_flight": in_flight }))?;
+    }
+    match (cancelled, in_flight) {
         (0, 0) => Err(Failure::Other(format!(
             "no message {id} is pending: it is delivered, dead, or was never there"
         ))),
+        (_, 0) if json => Ok(()),
         (cancelled, 0) => {
             say!("{id}: cancelled ({cancelled})");
             Ok(())
@@ -198,229 +222,10 @@ pub(super) async fn cancel(store: &Store, id: Uuid, by: &By) -> Result<(), Failu
     }
 }
 
-/// Lists the newest jobs, or ends one.
-pub(super) async fn jobs(store: &Store, abort: Option<i64>, json: bool) -> Result<(), Failure> {
-    if let Some(job) = abort {
-        match store.abort_job(job).await? {
-            Some(true) => say!("job {job}: aborted"),
-            Some(false) => say!("job {job}: had ended already"),
-            None => return Err(Failure::Other(format!("there is no job {job}"))),
-        }
-        return Ok(());
-    }
-    let jobs = store.jobs(None, 50).await?;
-    if json {
-        say!("{}", text::json(&jobs)?);
-        return Ok(());
-    }
-    for job in &jobs {
-        say!("{}", describe(job));
-    }
-    if jobs.is_empty() {
-        say!("there was none");
-    }
+/// For programs: what the API answers for the same, in one line.
+pub(super) fn answer(value: &serde_json::Value) -> Result<(), Failure> {
+    say!("{}", text::object(value)?);
     Ok(())
-}
-
-/// Begins a job, or goes on with one, and sees it through.
-async fn many(store: &Store, verb: Verb, many: &Many) -> Result<(), Failure> {
-    let (job, total) = match many.resume {
-        Some(job) => (job, None),
-        None => {
-            let filter = many.which.filter();
-            if filter.is_empty() && !many.all {
-                return Err(Failure::Usage(
-                    "say which: ids, a filter such as --endpoint or --error, or --all".into(),
-                ));
-            }
-            let matching = store.matching(verb, &filter).await?;
-            let total: i64 = matching.iter().map(|kind| kind.messages).sum();
-            if many.dry_run {
-                print_matching(&matching, total);
-                return Ok(());
-            }
-            if total == 0 {
-                return Err(Failure::Other(
-                    "no message is meant by that: nothing was done".into(),
-                ));
-            }
-            let job = store
-                .start_job(verb, &filter, many.by.mandate(), false)
-                .await?;
-            say!("job {job}: {total} messages");
-            (job, Some(total))
-        }
-    };
-    let Some(begun) = store.jobs(Some(job), 1).await?.pop() else {
-        return Err(Failure::Other(format!("there is no job {job}")));
-    };
-    if begun.verb != verb.as_str() {
-        return Err(Failure::Usage(format!(
-            "job {job} is a {0}: `outbox-relay {0} --resume {job}` goes on with it",
-            begun.verb
-        )));
-    }
-    let what = tokio::select! {
-        done = see_through(store, &begun, total) => match done {
-            Err(Failure::Database(error)) => format!("{error}; "),
-            done => return done,
-        },
-        () = shutdown() => String::new(),
-    };
-    Err(Failure::Other(format!(
-        "{what}job {job} is not done: `outbox-relay {} --resume {job}` goes on with it, `outbox-relay jobs --abort {job}` ends it",
-        begun.verb
-    )))
-}
-
-/// How many messages a job is for, those that it is done with among them.
-async fn count(store: &Store, begun: &Job) -> Result<i64, Failure> {
-    let filter = Filter {
-        topic: begun.topic.clone(),
-        endpoint: begun.endpoint.clone(),
-        key: begun.key.clone(),
-        reason: begun.reason.clone(),
-        status: begun.status,
-        error: begun.error.clone(),
-        since: Some(begun.since.clone()),
-        until: Some(begun.until.clone()),
-    };
-    let verb = match begun.verb.as_str() {
-        "discard" => Verb::Discard,
-        _ => Verb::Replay {
-            delivered: begun.source == "delivered",
-            new_key: begun.new_key,
-            rate: begun.rate,
-        },
-    };
-    // Of dead letters those are left that it has not come to; of what was delivered, all are still there.
-    let left: i64 = store
-        .matching(verb, &filter)
-        .await?
-        .iter()
-        .map(|kind| kind.messages)
-        .sum();
-    Ok(match begun.source.as_str() {
-        "dead" => begun.done + left,
-        _ => left,
-    })
-}
-
-/// `total`: how many there are, where that was counted already.
-async fn see_through(store: &Store, begun: &Job, total: Option<i64>) -> Result<(), Failure> {
-    let job = begun.job;
-    let on_terminal = std::io::stderr().is_terminal();
-    // To count them all of them are read: only for somebody who looks on.
-    let total = match (on_terminal, total) {
-        (false, _) => 0,
-        (true, Some(total)) => total,
-        (true, None) => count(store, begun).await?,
-    };
-    let started = Instant::now();
-    loop {
-        let progress = match store.run_job(job, PIECE).await {
-            // Somebody has locked a lane for longer than a claim does, or each waited for the other: nothing was done.
-            Err(error) if error.is_crowded() => {
-                time::sleep(BUSY).await;
-                continue;
-            }
-            progress => progress?,
-        };
-        let Progress {
-            state,
-            done,
-            pending,
-            wait,
-        } = &progress;
-        match state.as_str() {
-            "running" => time::sleep(Duration::try_from_secs_f64(*wait).unwrap_or_default()).await,
-            "busy" => time::sleep(BUSY).await,
-            "missing" => return Err(Failure::Other(format!("there is no job {job}"))),
-            ended => {
-                if on_terminal {
-                    eprint!("\r\x1b[K");
-                }
-                let again = if begun.verb == "discard" {
-                    "discarded"
-                } else {
-                    "sent again"
-                };
-                let were = if *pending > 0 {
-                    format!(", {pending} were pending already, or are not what they were")
-                } else {
-                    String::new()
-                };
-                let said = format!("job {job}: {ended}, {done} {again}{were}");
-                if ended != "done" {
-                    return Err(Failure::Other(said));
-                }
-                say!("{said}");
-                return Ok(());
-            }
-        }
-        if on_terminal {
-            let rate = (done - begun.done) as f64 / started.elapsed().as_secs_f64().max(0.001);
-            let gone = done + pending;
-            let left = (total - gone).max(0) as f64 / rate;
-            let left = Duration::try_from_secs_f64(left).map_or("?".into(), text::show);
-            eprint!("\r\x1b[Kjob {job}: {gone} of {total}, {rate:.0} in a second, {left} left");
-        }
-    }
-}
-
-fn print_matching(matching: &[Matching], total: i64) {
-    say!(
-        "{:>9} {:<20} {:<24} {:<10} NEWEST",
-        "MESSAGES",
-        "ENDPOINT",
-        "TOPIC",
-        "REASON"
-    );
-    for kind in matching {
-        say!(
-            "{:>9} {:<20} {:<24} {:<10} {}",
-            kind.messages,
-            text::cut(&kind.endpoint, 20),
-            text::cut(&kind.topic, 24),
-            kind.reason.as_deref().unwrap_or("-"),
-            text::moment(&kind.newest)
-        );
-    }
-    say!("{total:>9} in all; nothing was done");
-}
-
-fn describe(job: &Job) -> String {
-    let mut words = vec![format!(
-        "{} {}: {} {}",
-        job.job, job.state, job.verb, job.source
-    )];
-    let filter = [
-        ("topic", &job.topic),
-        ("endpoint", &job.endpoint),
-        ("key", &job.key),
-        ("reason", &job.reason),
-        ("error", &job.error),
-    ];
-    words.extend(
-        filter
-            .iter()
-            .filter_map(|(name, value)| value.as_ref().map(|value| format!("{name} = {value:?}"))),
-    );
-    words.extend(job.status.map(|status| format!("status = {status}")));
-    words.push(format!("{} done", job.done));
-    if job.pending > 0 {
-        words.push(format!("{} pending already", job.pending));
-    }
-    let why = job
-        .why
-        .as_deref()
-        .map_or(String::new(), |why| format!(": {why}"));
-    words.push(format!(
-        "by {} at {}{why}",
-        job.started_by,
-        text::moment(&job.created_at)
-    ));
-    text::flat(&words.join(", "))
 }
 
 fn found(missing: &[String], what: &str) -> Result<(), Failure> {

@@ -91,10 +91,16 @@ impl Store {
     }
 
     /// Lets deliveries to an endpoint go on. Returns whether it was paused; `None`: there is no such endpoint.
-    pub async fn resume(&self, endpoint: &str) -> Result<Option<bool>, Error> {
-        Ok(self
-            .one(sql::RESUME, &[(&endpoint, Type::TEXT)])
-            .await?
-            .get("changed"))
+    pub async fn resume(
+        &self,
+        endpoint: &str,
+        mandate: Mandate<'_>,
+    ) -> Result<Option<bool>, Error> {
+        let parameters: [Parameter<'_>; 3] = [
+            (&endpoint, Type::TEXT),
+            (&mandate.why, Type::TEXT),
+            (&mandate.by, Type::TEXT),
+        ];
+        Ok(self.one(sql::RESUME, &parameters).await?.get("changed"))
     }
 }

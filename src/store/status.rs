@@ -86,6 +86,14 @@ pub struct EndpointStatus {
     pub open_for: Option<f64>,
     /// Messages on their way to it.
     pub leased: i64,
+    /// What was done to it last: `paused` or `resumed`; none if neither ever was.
+    pub change: Option<String>,
+    /// Seconds since then.
+    pub changed_seconds: Option<f64>,
+    /// Who did it.
+    pub changed_by: Option<String>,
+    /// Why.
+    pub change_reason: Option<String>,
 }
 
 /// One lane.
@@ -167,6 +175,10 @@ impl Store {
                     breaker: row.get("breaker"),
                     open_for: row.get("open_for"),
                     leased: row.get("leased"),
+                    change: row.get("change"),
+                    changed_seconds: row.get("changed_seconds"),
+                    changed_by: row.get("changed_by"),
+                    change_reason: row.get("change_reason"),
                 })
                 .collect(),
             lanes: lanes

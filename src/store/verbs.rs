@@ -28,7 +28,7 @@ pub struct Filter {
     pub until: Option<String>,
 }
 
-/// Who does something, and why: both are kept in the history.
+/// Who does something, and why: both are kept in the history of a message or saga, or with an endpoint.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Mandate<'a> {
     /// `None` = the database's user.

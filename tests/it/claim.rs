@@ -11,7 +11,7 @@ use std::{
 
 use outbox_relay::{
     message::{Lane, Settlement},
-    store::{Claim, ClaimState, Floors},
+    store::{Claim, ClaimState, Floors, Mandate},
 };
 use tokio::{task::JoinSet, time::timeout};
 use uuid::Uuid;
@@ -98,8 +98,14 @@ async fn a_paused_endpoint_is_not_claimed_for() {
         Some(false)
     );
     assert_eq!(outbox.claim(&me, &take(1)).await.state, ClaimState::Paused);
-    assert_eq!(outbox.store.resume("e").await.unwrap(), Some(true));
-    assert_eq!(outbox.store.resume("e").await.unwrap(), Some(false));
+    assert_eq!(
+        outbox.store.resume("e", Mandate::default()).await.unwrap(),
+        Some(true)
+    );
+    assert_eq!(
+        outbox.store.resume("e", Mandate::default()).await.unwrap(),
+        Some(false)
+    );
     outbox.lease(&me, &take(1)).await;
 }
 

@@ -13,7 +13,7 @@ use outbox_relay::{
     message::{Lane, Settlement},
     relay::Relay,
     route::{OnDead, Order, Routes},
-    store::{Expiry, Place},
+    store::{Expiry, Mandate, Place},
 };
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -68,7 +68,7 @@ async fn what_expires_while_its_endpoint_is_paused_is_dead_and_the_rest_is_kept(
         ("t shop expired, t shop expired", "expired dead relay")
     );
     assert_eq!(count(&scene.client, "messages").await, 4);
-    store.resume("shop").await.unwrap();
+    store.resume("shop", Mandate::default()).await.unwrap();
     all_settled(&scene.client, SOON).await;
     let summary = relay.stop().await;
     assert_eq!((summary.delivered, summary.dead), (4, 2));
@@ -167,7 +167,7 @@ async fn the_key_of_an_expired_head_is_held_or_goes_on_as_its_route_says() {
             count(&scene.client, "held_keys where key = 'k'").await,
             held
         );
-        store.resume("shop").await.unwrap();
+        store.resume("shop", Mandate::default()).await.unwrap();
         eventually("what may go goes", SOON, async || {
             count(&scene.client, "messages").await == held
         })

@@ -1,7 +1,10 @@
 //! A relay is a quiet guest of the database that carries the business.
 use std::time::Duration;
 
-use outbox_relay::lab::receiver::{Receiver, Reply};
+use outbox_relay::{
+    lab::receiver::{Receiver, Reply},
+    store::Mandate,
+};
 use rustix::process::Signal;
 
 use crate::support::{
@@ -98,7 +101,10 @@ async fn a_relay_with_nothing_to_do_asks_a_few_times_a_second_whatever_is_pendin
     let made = transactions(&scene.client).await;
     assert!(made <= 12.0, "{made} in a second");
 
-    assert_eq!(store.resume("closed").await.unwrap(), Some(true));
+    assert_eq!(
+        store.resume("closed", Mandate::default()).await.unwrap(),
+        Some(true)
+    );
     scene.receiver.wait_for(200, SOON).await.unwrap();
     relay.stop().await;
     assert_eq!(scene.receiver.count(), 200);

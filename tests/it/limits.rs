@@ -364,7 +364,12 @@ async fn resume_ends_the_pause_of_a_breaker() {
     }
     up.store(true, Ordering::Relaxed);
     assert_eq!(
-        scene.database.store().resume("shop").await.unwrap(),
+        scene
+            .database
+            .store()
+            .resume("shop", Mandate::default())
+            .await
+            .unwrap(),
         Some(true)
     );
     let relays = scene.relays(&limits);

@@ -1,7 +1,7 @@
 //! What can't be delivered now is kept and waited for, or given up by the rules and kept as a dead letter.
 use std::time::Duration;
 
-use outbox_relay::lab::receiver::Reply;
+use outbox_relay::{lab::receiver::Reply, store::Mandate};
 use tokio::time::Instant;
 
 use crate::support::{
@@ -127,7 +127,12 @@ async fn an_endpoint_that_answers_410_is_paused_and_goes_on_after_a_resume() {
     assert_eq!(count(&scene.client, "messages").await, 21);
 
     assert_eq!(
-        scene.database.store().resume("shop").await.unwrap(),
+        scene
+            .database
+            .store()
+            .resume("shop", Mandate::default())
+            .await
+            .unwrap(),
         Some(true)
     );
     all_settled(&scene.client, SOON).await;

@@ -81,7 +81,7 @@ async fn each_thing_that_is_missing_or_another_is_named() {
             "function resume is another one",
         ),
         (
-            "create or replace function outbox.resume(p_endpoint text) returns boolean language sql as 'select true'",
+            "create or replace function outbox.resume(p_endpoint text, p_why text default null, p_by text default current_user) returns boolean language sql as 'select true'",
             "function resume is another one",
         ),
         (
@@ -111,10 +111,10 @@ async fn each_thing_that_is_missing_or_another_is_named() {
 #[tokio::test]
 async fn functions_are_restored_by_a_migration() {
     let database = database().await;
-    let change = "drop function outbox.resume(text);
+    let change = "drop function outbox.resume(text, text, text);
         create or replace function outbox.hang_up() returns boolean language sql as 'select true'";
     let said = after(&database, change).await;
-    let both = "function hang_up is another one; function resume(p_endpoint text) is missing. ";
+    let both = "function hang_up is another one; function resume(p_endpoint text, p_why text, p_by text) is missing. ";
     assert!(said.contains(both), "{said}");
     let store = database.store();
     store.migrate(None, false).await.unwrap();
@@ -124,7 +124,7 @@ async fn functions_are_restored_by_a_migration() {
 #[tokio::test]
 async fn functions_that_another_release_migrated_are_none_that_were_altered() {
     let database = database().await;
-    let change = "create or replace function outbox.resume(p_endpoint text) returns boolean language sql as 'select true';
+    let change = "create or replace function outbox.resume(p_endpoint text, p_why text default null, p_by text default current_user) returns boolean language sql as 'select true';
         update outbox.meta set functions = outbox.functions_digest()";
     assert_eq!(after(&database, change).await, "");
     let alterations = database.store().alterations().await.unwrap();
@@ -166,7 +166,7 @@ async fn what_can_be_tuned_is_no_reason_to_refuse() {
         alter table outbox.messages disable trigger messages_ring;
         drop index outbox.attempts_id;
         alter function outbox.reap set work_mem = '64MB';
-        create or replace function outbox.resume(p_endpoint text) returns boolean language sql as 'select true';
+        create or replace function outbox.resume(p_endpoint text, p_why text default null, p_by text default current_user) returns boolean language sql as 'select true';
         update outbox.meta set functions = outbox.functions_digest();
         create function outbox.enqueue() returns int language sql as 'select 1'";
     assert_eq!(after(&database, change).await, "");

@@ -15,6 +15,7 @@ use crate::{
 mod cli;
 mod find;
 mod jobs;
+mod json;
 mod life;
 mod pieces;
 mod replay;

@@ -41,7 +41,7 @@ impl<T: DeserializeOwned> FromRequest<Api> for Body<T> {
     }
 }
 
-/// Why something is done: kept in the history.
+/// Why something is done: kept in the history, or with the endpoint.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Reasoned {
@@ -236,12 +236,13 @@ pub(super) async fn pause(
 
 pub(super) async fn resume(
     Given(api): Given<Api>,
-    _: Operator,
+    Operator(by): Operator,
     endpoint: Of<String>,
-    Body(Nothing {}): Body<Nothing>,
+    Body(body): Body<Reasoned>,
 ) -> Answer {
     let endpoint = of(endpoint)?;
-    changed(&endpoint, api.acts.resume(&endpoint).await?)
+    let mandate = mandate(&by, body.why.as_deref());
+    changed(&endpoint, api.acts.resume(&endpoint, mandate).await?)
 }
 
 fn changed(endpoint: &str, changed: Option<bool>) -> Answer {

@@ -9,7 +9,7 @@ import { when } from "./icon.js";
  * Asks, and does it. `run(form)` changes something and returns what is said then, or throws a Problem, which is shown where it was asked.
  * `fields` = more of the form; `prepare()` = what must be known first, and whether it can be done then.
  */
-export function ask({ title, about, action, danger, fields = [], reason = true, prepare, run, done }) {
+export function ask({ title, about, action, danger, fields = [], reason = true, kept = "in the history", prepare, run, done }) {
   const why = h("input", { id: "why", name: "why", required: true, maxlength: "500", autocomplete: "off" });
   const problems = h("div", { class: "problems" });
   const button = h("button", { type: "submit", class: danger ? "danger" : "primary", disabled: Boolean(prepare) }, action);
@@ -17,7 +17,7 @@ export function ask({ title, about, action, danger, fields = [], reason = true, 
   const form = h("form", { method: "dialog", on: { submit } },
     h("h2", { id: "dialog-title" }, title), h("p", {}, about),
     fields,
-    reason ? h("div", { class: "field" }, h("label", { for: "why" }, "Why (kept in the history)"), why) : null,
+    reason ? h("div", { class: "field" }, h("label", { for: "why" }, `Why (kept ${kept})`), why) : null,
     problems, h("div", { class: "buttons" }, cancel, button));
   const dialog = h("dialog", { "aria-labelledby": "dialog-title", on: { close: () => dialog.remove() } }, form);
   const asker = document.activeElement;
@@ -59,9 +59,9 @@ export function askEndpoint(endpoint, verb, done) {
       ? "No relay sends anything to it until it is resumed. What is on its way is finished; what waits uses no attempts."
       : "All relays go on sending to it, beginning with what waits.",
     action: pause ? "Pause" : "Resume",
-    reason: pause,
+    kept: "with the endpoint, until the next pause or resume",
     run: async (form) => {
-      const { changed } = await post(`endpoints/${encodeURIComponent(endpoint)}/${verb}`, pause ? { why: form.get("why") } : {});
+      const { changed } = await post(`endpoints/${encodeURIComponent(endpoint)}/${verb}`, { why: form.get("why") });
       return changed ? `${endpoint} is ${pause ? "paused" : "resumed"}` : `${endpoint} was that already`;
     },
     done,

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use outbox_relay::{
     lab::receiver::{Receiver, Reply, Request},
-    store::Watch,
+    store::{Mandate, Watch},
 };
 use rustix::process::Signal;
 use serde_json::Value;
@@ -72,7 +72,11 @@ async fn two_replicas_send_one_notice_and_one_when_it_is_over() {
         eventually("somebody looks", SOON, async || looks().await != before).await;
     }
     assert_eq!(hook.count(), 1);
-    database.store().resume("partner").await.unwrap();
+    database
+        .store()
+        .resume("partner", Mandate::default())
+        .await
+        .unwrap();
     hook.wait_for(2, SOON).await.unwrap();
     let sent = hook.requests();
     let said: Vec<Value> = sent.iter().map(body).collect();
@@ -238,7 +242,11 @@ async fn alerts_are_messages_if_wanted_and_shown_by_status() {
     let status: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(status["alerts"][0]["kind"], "paused");
     assert_eq!(status["alerts"][0]["details"]["reason"], "their release");
-    database.store().resume("partner").await.unwrap();
+    database
+        .store()
+        .resume("partner", Mandate::default())
+        .await
+        .unwrap();
     receiver.wait_for(2, SOON).await.unwrap();
     assert_eq!(body(&receiver.requests()[1])["state"], "recovered");
 }

@@ -6,7 +6,7 @@ use outbox_relay::{
     maintenance::schedules::run_once,
     message::{Reason, Settlement},
     schedule::Missed,
-    store::{Accepted, ClaimState, Records, Requested, Retention, Sent, Settle, Store},
+    store::{Accepted, ClaimState, Mandate, Records, Requested, Retention, Sent, Settle, Store},
 };
 
 use super::{SqlState, config, store};
@@ -193,7 +193,7 @@ async fn the_relay_can_run_all_that_it_runs() {
         store.pause("e", mandate("why", "me")).await.unwrap(),
         Some(true)
     );
-    assert_eq!(store.resume("e").await.unwrap(), Some(true));
+    assert_eq!(store.resume("e", Mandate::default()).await.unwrap(), Some(true));
     let schedules = [crate::schedules::schedule("s", "0 * * * *", Missed::Once)];
     run_once(&store, &schedules).await.unwrap();
     outbox

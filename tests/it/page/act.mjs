@@ -23,8 +23,12 @@ await browse(async (page) => {
   await arrived(page, "#/endpoints");
   await page.getByRole("button", { name: "resume shop" }).click();
   await dialog.getByRole("button", { name: "Resume" }).click();
+  assert.equal((await shop()).change, "paused");
+  await dialog.getByLabel("Why").fill("moved");
+  await dialog.getByRole("button", { name: "Resume" }).click();
   await page.getByRole("button", { name: "pause shop" }).waitFor();
-  assert.equal((await shop()).paused_seconds, null);
+  const resumed = await shop();
+  assert.deepEqual([resumed.paused_seconds, resumed.change, resumed.changed_by, resumed.change_reason], [null, "resumed", "ann", "moved"]);
 
   // One message: what somebody else does to it is seen without a reload.
   await go(page, `message/${given.one}`);

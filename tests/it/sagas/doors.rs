@@ -2,7 +2,7 @@
 use std::process::Output;
 
 use outbox_relay::lab::receiver::{Receiver, Reply};
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{begin, ended, relay};
@@ -107,6 +107,31 @@ async fn a_plan_of_the_configuration_is_pinned_and_its_sagas_are_worked_on() {
     assert_eq!(
         (code, out.lines().last().unwrap()),
         (0, "1 sagas are meant: nothing was done")
+    );
+    let json = async |arguments: &[&str]| {
+        let (code, out, err) = run(url, &[arguments, &["--json"]].concat()).await;
+        let read = serde_json::from_str::<Value>(&out);
+        (
+            read.unwrap_or_else(|error| panic!("{error}: {out}{err}")),
+            code,
+        )
+    };
+    let (meant, _) = json(&["saga", "resume", "--name", "order", "--dry-run"]).await;
+    assert_eq!(
+        (&meant[0]["sagas"], &meant[0]["step"]),
+        (&1.into(), &"charge".into())
+    );
+    let start = "insert into outbox.sagas (name, key) values ('refund', 'o-2') returning id";
+    let other = one::<Uuid>(&db, start).await.to_string();
+    let (cancelled, code) = json(&["saga", "cancel", &other]).await;
+    assert_eq!(
+        (cancelled, code),
+        (json!({"id": other, "status": "compensated"}), 0)
+    );
+    let (none, code) = json(&["saga", "skip", "--name", "nothing"]).await;
+    assert_eq!(
+        (none, code),
+        (json!({"done": [], "refused": [], "next": null}), 1)
     );
     let (code, _, err) = run(url, &["saga", "resume"]).await;
     assert!(code == 2 && err.contains("say which"), "{code} {err}");

@@ -70,7 +70,7 @@ async fn it_is_said_why_a_message_is_not_delivered() {
     )
     .await;
     is(&outbox, id, "paused", ": moving house").await;
-    outbox.store.resume("e").await.unwrap();
+    outbox.store.resume("e", Mandate::default()).await.unwrap();
     for (set, state, part) in [
         (
             "breaker = 'open', breaker_until = now() + interval '90 seconds'",
@@ -241,7 +241,7 @@ async fn a_relay_writes_down_where_its_lanes_lead() {
     .await;
     let why = store.why(id).await.unwrap();
     assert_eq!(why[0].endpoint, "shop");
-    store.resume("shop").await.unwrap();
+    store.resume("shop", Mandate::default()).await.unwrap();
     all_settled(&scene.client, SOON).await;
     relay.stop().await;
 }

@@ -52,6 +52,7 @@ export function endpoints(_, frame) {
       const { pending, oldest, dead } = standing.get(one.endpoint);
       return {
         endpoint: one.endpoint, paused: one.paused_seconds === null ? null : coarse(one.paused_seconds), by: one.paused_by, why: one.pause_reason,
+        resumed: one.change === "resumed" ? { ago: coarse(one.changed_seconds), by: one.changed_by, why: one.change_reason } : null,
         closed: one.closed_for === null ? null : seconds(Math.ceil(one.closed_for)), breaker: one.breaker, leased: one.leased, pending, dead,
         open: one.open_for === null ? null : seconds(Math.max(0, Math.ceil(one.open_for))), oldest: seconds(Math.round(oldest)), rate: rate(lately.rate), failed: share(lately.failed),
       };
@@ -75,5 +76,7 @@ function state(row) {
   if (row.paused) return h("span", {}, badge("paused"), h("small", {}, ` for ${row.paused}${row.by ? ` by ${row.by}` : ""}${row.why ? `: ${row.why}` : ""}`));
   if (row.closed) return h("span", {}, badge("not before", "warn"), h("small", {}, ` asked to wait ${row.closed}`));
   if (row.breaker === "open") return badge("left alone", "bad");
-  return badge("delivering", "good");
+  if (!row.resumed) return badge("delivering", "good");
+  const { ago, by, why } = row.resumed;
+  return h("span", {}, badge("delivering", "good"), h("small", {}, ` resumed ${ago} ago${by ? ` by ${by}` : ""}${why ? `: ${why}` : ""}`));
 }
