@@ -3,13 +3,13 @@
 -- The filter, of which all must fit: message id; topic, whole or with a `*` at its end; endpoint; key; outcome (its class);
 -- settlement; HTTP status; error = a part of its text or of what was answered, in upper or
 -- lower case; relay; p_failures = only attempts and deaths that were no delivery;
--- slower = it took longer than so many seconds; since and until = when it was started.
+-- slower = it took longer than so many seconds; attempt = its number, from 1 (0: none was made); since and until = when it was started.
 -- p_after = the place of the last row of the page before.
 -- Never an OFFSET: each page starts at its place in an index. Failures have one of their own.
 CREATE OR REPLACE FUNCTION outbox.history(
     p_id uuid DEFAULT NULL, p_topic text DEFAULT NULL, p_endpoint text DEFAULT NULL, p_key text DEFAULT NULL,
     p_outcome text DEFAULT NULL, p_settlement text DEFAULT NULL, p_status integer DEFAULT NULL, p_error text DEFAULT NULL,
-    p_relay text DEFAULT NULL, p_failures boolean DEFAULT false, p_slower double precision DEFAULT NULL,
+    p_relay text DEFAULT NULL, p_failures boolean DEFAULT false, p_slower double precision DEFAULT NULL, p_attempt integer DEFAULT NULL,
     p_since timestamptz DEFAULT NULL, p_until timestamptz DEFAULT NULL, p_after json DEFAULT NULL, p_limit integer DEFAULT 50
 )
 RETURNS TABLE (
@@ -42,6 +42,8 @@ BEGIN
             USING ERRCODE = 'invalid_parameter_value';
     ELSIF NOT p_slower BETWEEN 0 AND 1000000 THEN
         RAISE EXCEPTION 'slower: from 0 to 1000000 seconds, not %', p_slower USING ERRCODE = 'invalid_parameter_value';
+    ELSIF p_attempt < 0 THEN
+        RAISE EXCEPTION 'attempt: from 0, not %', p_attempt USING ERRCODE = 'invalid_parameter_value';
     END IF;
     v_slower := make_interval(secs => p_slower);
     -- Failures are few among many, and have an index of their own. An error is one of a failure, unless deliveries are asked for.
@@ -64,6 +66,7 @@ BEGIN
            AND (p_settlement IS NULL OR a.settlement = p_settlement)
            AND (p_relay IS NULL OR a.relay = p_relay)
            AND (p_slower IS NULL OR a.duration > v_slower)
+           AND (p_attempt IS NULL OR a.attempt = p_attempt)
          ORDER BY a.started_at DESC, a.id DESC, a.endpoint DESC, a.attempt DESC, a.seq DESC
          LIMIT p_limit;
     ELSE
@@ -80,6 +83,7 @@ BEGIN
            AND (p_settlement IS NULL OR a.settlement = p_settlement)
            AND (p_relay IS NULL OR a.relay = p_relay)
            AND (p_slower IS NULL OR a.duration > v_slower)
+           AND (p_attempt IS NULL OR a.attempt = p_attempt)
          ORDER BY a.started_at DESC, a.id DESC, a.endpoint DESC, a.attempt DESC, a.seq DESC
          LIMIT p_limit;
     END IF;

@@ -115,6 +115,9 @@ pub(super) struct Lines {
     /// That took longer than this.
     #[arg(long, value_name = "DURATION", value_parser = seconds)]
     slower: Option<f64>,
+    /// Only each message's first attempt (1), its second, and so on; 0: where none was made.
+    #[arg(long, value_name = "N")]
+    attempt: Option<u16>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -356,6 +359,7 @@ impl Lines {
             relay: self.relay.clone(),
             failures: self.failures,
             slower: self.slower,
+            attempt: self.attempt.map(i32::from),
             since: None,
             until: None,
         }

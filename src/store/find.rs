@@ -77,6 +77,8 @@ pub struct Search {
     pub failures: bool,
     /// It took longer than so many seconds.
     pub slower: Option<f64>,
+    /// The number of the attempt; 0: none was made.
+    pub attempt: Option<i32>,
     /// When it was started, in the form of [`Filter::since`].
     pub since: Option<String>,
     /// Not after.
@@ -159,7 +161,7 @@ impl Store {
         after: Option<&Value>,
         limit: i32,
     ) -> Result<Vec<Line>, Error> {
-        let parameters: [Parameter<'_>; 15] = [
+        let parameters: [Parameter<'_>; 16] = [
             (&search.id, Type::UUID),
             (&search.topic, Type::TEXT),
             (&search.endpoint, Type::TEXT),
@@ -171,6 +173,7 @@ impl Store {
             (&search.relay, Type::TEXT),
             (&search.failures, Type::BOOL),
             (&search.slower, Type::FLOAT8),
+            (&search.attempt, Type::INT4),
             (&search.since, Type::TEXT),
             (&search.until, Type::TEXT),
             (&after, Type::JSON),

@@ -62,6 +62,7 @@ pub(super) struct HistoryQuery {
     #[serde(default)]
     failures: bool,
     slower: Option<f64>,
+    attempt: Option<i32>,
     since: Option<String>,
     until: Option<String>,
     after: Option<String>,
@@ -142,6 +143,7 @@ pub(super) async fn history(
         relay: query.relay,
         failures: query.failures,
         slower: query.slower,
+        attempt: query.attempt,
         since: query.since,
         until: query.until,
     };

@@ -90,6 +90,7 @@ async fn what_is_wrong_is_said() {
             bad,
             "from 0 to 1000000 seconds",
         ),
+        ("/v1/history?attempt=-1", bad, "attempt: from 0, not -1"),
         ("/v1/jobs/7", missing, "there is no job 7"),
         ("/v1/nothing", missing, "there is nothing here"),
         ("/v1", missing, "there is nothing here"),

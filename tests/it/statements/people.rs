@@ -62,7 +62,7 @@ async fn history(session: &Session, endpoint: Word, key: Word, error: Word, fail
     let (none, limit) = (None::<&str>, 50_i32);
     let mut after = None::<Value>;
     for _ in 0..2 {
-        let parameters: [&(dyn ToSql + Sync); 15] = [
+        let parameters: [&(dyn ToSql + Sync); 16] = [
             &None::<Uuid>,
             &none,
             &endpoint,
@@ -74,6 +74,7 @@ async fn history(session: &Session, endpoint: Word, key: Word, error: Word, fail
             &none,
             &failures,
             &None::<f64>,
+            &None::<i32>,
             &none,
             &none,
             &after,

@@ -188,6 +188,21 @@ async fn a_failure_is_found_by_a_word_of_its_error() {
     for (search, many) in [
         (
             Search {
+                attempt: Some(1),
+                ..Search::default()
+            },
+            20,
+        ),
+        (
+            Search {
+                attempt: Some(2),
+                failures: true,
+                ..Search::default()
+            },
+            0,
+        ),
+        (
+            Search {
                 failures: true,
                 ..Search::default()
             },

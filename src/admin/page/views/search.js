@@ -56,7 +56,7 @@ export function messages(parameters, frame) {
 
 export function history(parameters, frame) {
   const fields = [{ name: "id", label: "Message id" }, TOPIC, ENDPOINT, KEY, { name: "outcome", label: "Outcome", choices: OUTCOMES }, { name: "settlement", label: "Settlement", choices: SETTLEMENTS }, STATUS, ERROR,
-    { name: "relay", label: "Relay, or operator" }, { name: "slower", label: "Slower than, in s", type: "number" }, SINCE, UNTIL, { name: "failures", label: "Failures only", check: true }];
+    { name: "relay", label: "Relay, or operator" }, { name: "slower", label: "Slower than, in s", type: "number" }, { name: "attempt", label: "Attempt number", type: "number" }, SINCE, UNTIL, { name: "failures", label: "Failures only", check: true }];
   const rows = list("History", "history", [
     ["Started", (row) => when(row.started_at), "at"],
     ["Message", (row) => messageLink(row.id), "id"],
