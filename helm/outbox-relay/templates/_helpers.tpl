@@ -93,6 +93,11 @@ env:
     value: {{ $v.http.maxDueAge | quote }}
   {{- end }}
   {{- if $v.http.tokensSecret }}
+  {{- if not $v.http.public }}
+  {{- fail "http.tokensSecret: the API would be at the pod's address in plain HTTP, tokens and payloads too: put something that speaks TLS before it and say http.public=true" }}
+  {{- end }}
+  - name: OUTBOX__HTTP__PUBLIC
+    value: "true"
   - name: OUTBOX__HTTP__OPERATORS_FILE
     value: /run/secrets/outbox-relay/tokens/operators
   - name: OUTBOX__HTTP__READERS_FILE
