@@ -99,7 +99,15 @@ BEGIN
          WHERE l.endpoint = p_endpoint AND l.lease >= p_endpoint_floor;
         endpoint_floor := coalesce(endpoint_floor, p_endpoint_floor);
         v_limit := least(p_limit, v_room - v_in_flight);
-        IF v_limit <= 0 THEN state := 'saturated'; RETURN; END IF;
+        IF v_limit <= 0 THEN
+            -- For outbox.why: the limit stands in the relays' configuration alone. A crash may forget it.
+            IF v_room = p_max_in_flight AND (v_endpoint.saturated_at IS NULL OR v_endpoint.saturated_at < v_now - interval '1 second') THEN
+                UPDATE outbox.endpoints e SET saturated_at = v_now, saturated_with = v_room WHERE e.endpoint = p_endpoint;
+                PERFORM set_config('synchronous_commit', 'off', true);
+            END IF;
+            state := 'saturated';
+            RETURN;
+        END IF;
     END IF;
 
     PERFORM FROM outbox.lanes l WHERE l.topic = p_topic AND l.endpoint = p_lane FOR UPDATE SKIP LOCKED;

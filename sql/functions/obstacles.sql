@@ -127,6 +127,11 @@ BEGIN
                 v_whys := v_whys || format('endpoint %s asked to be left alone for another %s', e.endpoint,
                                            date_trunc('second', e.not_before - v_now));
             END IF;
+            IF e.saturated_at > v_now - interval '3 seconds' THEN
+                v_states := v_states || 'saturated'::text;
+                v_whys := v_whys || format('endpoint %s has as many messages on their way as it may have from all relays together: %s (max_in_flight)',
+                                           e.endpoint, e.saturated_with);
+            END IF;
             IF e.tokens < 1 AND e.tokens_at > v_now - interval '2 seconds' THEN
                 v_states := v_states || 'throttled'::text;
                 v_whys := v_whys || format('the rate limit of endpoint %s is used up just now', e.endpoint);

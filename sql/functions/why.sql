@@ -3,7 +3,7 @@
 -- may see: its own user's, or all as a member of pg_read_all_stats.
 --
 -- Returns endpoint (empty where it is not known), state (the first of what stands in the way: leased, no_relay, no_route, expired,
--- held, behind, retry, scheduled, paused, open, not_before, throttled, locked; due = nothing does; dead; delivered, replayed under
+-- held, behind, retry, scheduled, paused, open, not_before, saturated, throttled, locked; due = nothing does; dead; delivered, replayed under
 -- another id, cancelled, discarded = the last that is known of it) and why. No row: no message of this id is known.
 CREATE OR REPLACE FUNCTION outbox.why(p_id uuid)
 RETURNS TABLE (endpoint text, state text, why text)

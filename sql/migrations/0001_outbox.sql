@@ -126,10 +126,7 @@ CREATE TABLE outbox.endpoints (
     paused_at    timestamptz,
     paused_by    text,
     pause_reason text,
-    changed_at   timestamptz,
-    change       text CHECK (change IN ('paused', 'resumed')),
-    changed_by   text,
-    change_reason text,
+    change       text CHECK (change IN ('paused', 'resumed')), changed_at timestamptz, changed_by text, change_reason text,
     not_before   timestamptz,
     breaker      text NOT NULL DEFAULT 'closed' CHECK (breaker IN ('closed', 'open', 'half_open')),
     breaker_until timestamptz,
@@ -140,6 +137,7 @@ CREATE TABLE outbox.endpoints (
     counted_at   timestamptz NOT NULL DEFAULT now(),
     tokens       double precision,
     tokens_at    timestamptz,
+    saturated_at timestamptz, saturated_with integer,
     timeout      double precision,
     created_at   timestamptz NOT NULL DEFAULT now()
 ) WITH (fillfactor = 50);
@@ -150,6 +148,7 @@ COMMENT ON COLUMN outbox.endpoints.breaker    IS 'closed = it gets messages, ope
 COMMENT ON COLUMN outbox.endpoints.openings   IS 'How often the breaker opened in a row: each time for longer.';
 COMMENT ON COLUMN outbox.endpoints.failures   IS 'Of the window that decays, as of counted_at.';
 COMMENT ON COLUMN outbox.endpoints.timeout    IS 'How many seconds a request may take, as the relay says that started last: a step that was lost with its relay is undone after that.';
+COMMENT ON COLUMN outbox.endpoints.saturated_at IS 'When a claim last found that max_in_flight was used up, to the second; it was saturated_with then.';
 COMMENT ON COLUMN outbox.endpoints.tokens     IS 'Of the rate limit, as of tokens_at; NULL = a full bucket.';
 
 CREATE TABLE outbox.relays (

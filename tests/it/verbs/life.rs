@@ -4,7 +4,7 @@ use std::{collections::HashSet, time::Duration};
 use outbox_relay::{
     lab::receiver::Reply,
     message::{Lane, Reason, Settlement},
-    store::{Claim, Filter, Mandate, Settle, State, Way},
+    store::{Claim, ClaimState, Filter, Mandate, Settle, Shared, State, Way},
 };
 use serde_json::Value;
 use uuid::Uuid;
@@ -162,6 +162,67 @@ async fn it_is_said_why_a_message_is_not_delivered() {
     .await;
     other.batch_execute("rollback").await.unwrap();
     is(&outbox, younger, "due", "").await;
+}
+
+/// Whoever keeps a row that is needed for longer than a claim does is named.
+#[tokio::test]
+async fn it_is_said_who_keeps_the_row_of_a_message_or_of_its_endpoint() {
+    let outbox = Outbox::new().await;
+    outbox.relay().await;
+    let lead = "update outbox.lanes set leads_to = '{e}'";
+    outbox.run(lead).await;
+    let id = outbox.insert("null, null::timestamptz").await;
+    let other = outbox.database.connect().await;
+    other
+        .batch_execute("set application_name = 'backup'")
+        .await
+        .unwrap();
+    for (row, what) in [
+        ("outbox.endpoints where endpoint = 'e'", "endpoint e"),
+        ("outbox.messages", "the message"),
+    ] {
+        is(&outbox, id, "due", "").await;
+        let lock = format!("begin; select from {row} for update");
+        other.batch_execute(&lock).await.unwrap();
+        eventually("that is noticed", SOON, async || {
+            why(&outbox, id).await.0 == "locked"
+        })
+        .await;
+        let says = format!("the row of {what} is locked by process ");
+        is(&outbox, id, "locked", &says).await;
+        is(&outbox, id, "locked", "(backup, user postgres) for 00:00:0").await;
+        other.batch_execute("rollback").await.unwrap();
+    }
+    is(&outbox, id, "due", "").await;
+}
+
+#[tokio::test]
+async fn it_is_said_that_as_many_are_on_their_way_as_may_be() {
+    let outbox = Outbox::new().await;
+    let me = outbox.relay().await;
+    outbox.run("update outbox.lanes set leads_to = '{e}'").await;
+    outbox.insert("null, null::timestamptz").await;
+    let next = outbox.insert("null, null::timestamptz").await;
+    let claim = Claim {
+        shared: Shared {
+            max_in_flight: Some(1),
+            ..Shared::default()
+        },
+        ..take(1)
+    };
+    let lease = outbox.lease(&me, &claim).await;
+    is(&outbox, next, "due", "").await;
+    for _ in 0..3 {
+        assert_eq!(outbox.claim(&me, &claim).await.state, ClaimState::Saturated);
+    }
+    let says = "endpoint e has as many messages on their way as it may have from all relays together: 1 (max_in_flight)";
+    is(&outbox, next, "saturated", says).await;
+    outbox.settle_all(&me, &lease, Settlement::Delivered).await;
+    // Nothing finds it so any more.
+    outbox
+        .run("update outbox.endpoints set saturated_at = now() - interval '3 seconds'")
+        .await;
+    is(&outbox, next, "due", "").await;
 }
 
 #[tokio::test]
