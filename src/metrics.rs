@@ -5,6 +5,7 @@
 //! Labels come from the configuration and from small closed sets, never from messages: no topic, key or id is one.
 //! A scrape reads memory only.
 
+mod on_the_way;
 mod sample;
 mod text;
 
@@ -21,6 +22,7 @@ use prometheus_client::{
 };
 
 pub use self::{
+    on_the_way::OnTheWay,
     sample::{Backlog, Sample, Standing},
     text::Format,
 };
@@ -95,6 +97,7 @@ struct Inner {
     lag: Family<ToEndpoint, Histogram, fn() -> Histogram>,
     requests: Family<ToEndpoint, Histogram, fn() -> Histogram>,
     held: Family<ToEndpoint, Gauge>,
+    on_the_way: Family<ToEndpoint, Gauge>,
     claims: Family<Claimed, Counter>,
     claim_seconds: Histogram,
     claim_messages: Histogram,
@@ -140,6 +143,7 @@ impl Metrics {
             lag: Family::new_with_constructor(|| Histogram::new(LAG)),
             requests: Family::new_with_constructor(|| Histogram::new(REQUEST)),
             held: Family::default(),
+            on_the_way: Family::default(),
             claims: Family::default(),
             claim_seconds: histogram(&CALL),
             claim_messages: histogram(&BATCH),
@@ -358,6 +362,11 @@ impl Inner {
             "held_messages",
             "Messages that this relay has claimed and not finished",
             self.held.clone(),
+        );
+        all.register(
+            "requests_in_flight",
+            "Requests of this relay that are on their way",
+            self.on_the_way.clone(),
         );
         all.register("claims", "Claims by what came of them", self.claims.clone());
         all.register_with_unit(

@@ -38,6 +38,22 @@ fn full() -> Metrics {
 }
 
 #[test]
+fn a_request_is_on_its_way_until_it_ends_in_any_way() {
+    let metrics = Metrics::new();
+    let says = |requests: u8| {
+        let line = format!("outbox_requests_in_flight{{endpoint=\"shop\"}} {requests}\n");
+        metrics.text(Format::Prometheus).contains(&line)
+    };
+    let one = metrics.on_the_way("shop");
+    let two = metrics.clone().on_the_way("shop");
+    assert!(says(2));
+    drop(one);
+    assert!(says(1));
+    drop(two);
+    assert!(says(0));
+}
+
+#[test]
 fn what_is_counted_is_said() {
     let text = full().text(Format::Prometheus);
     for line in [

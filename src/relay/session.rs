@@ -179,7 +179,7 @@ impl<'a> Session<'a> {
         tasks.spawn(renewal.run(reaped.clone()));
         stage.vitals.registered(lifeline.clone());
         stage.vitals.plan(config.poll, config.max_due_age);
-        let tracer = stage.tracer.clone();
+        let (tracer, metrics) = (stage.tracer.clone(), stage.metrics.clone());
         let (offered, lanes_to_watch) = watch::channel(Vec::new());
         tasks.spawn(oldest::look(
             stage.looks.clone(),
@@ -210,6 +210,7 @@ impl<'a> Session<'a> {
                 lifeline,
                 stopping: stopped,
                 tracer,
+                metrics,
             },
             stopping,
             inbox,

@@ -4,6 +4,11 @@ use std::{
     env,
     io::Write as _,
     process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use outbox_relay::{
@@ -208,6 +213,8 @@ async fn what_it_did_and_how_the_database_stands_is_scraped() {
         seen["outbox_claim_messages_sum"] >= 10.0 && seen["outbox_settle_messages_sum"] >= 11.0,
         "{seen:#?}"
     );
+    let on_the_way = "outbox_requests_in_flight{endpoint=\"shop\"}";
+    becomes(&relay, on_the_way, 0.0).await;
     becomes(&relay, "outbox_held_messages{endpoint=\"shop\"}", 0.0).await;
     becomes(
         &relay,
@@ -305,4 +312,28 @@ async fn what_no_relay_can_deliver_is_counted_without_an_endpoint() {
         Some(3),
         "for the page"
     );
+}
+
+#[tokio::test]
+async fn requests_are_counted_while_they_are_on_their_way() {
+    let database = database().await;
+    let client = database.connect().await;
+    let answer = Arc::new(AtomicBool::new(false));
+    let receiver = {
+        let answer = Arc::clone(&answer);
+        Receiver::start(move |_| match answer.load(Ordering::SeqCst) {
+            true => Reply::status(200),
+            false => Reply::never(),
+        })
+        .unwrap()
+    };
+    let relay = Asked::start(&receiver, &database.url, "").await;
+    insert(&client, "t", 6).await;
+    receiver.wait_for(4, SOON).await.unwrap();
+    // Four slots, and what is prefetched behind them.
+    let on_the_way = "outbox_requests_in_flight{endpoint=\"shop\"}";
+    becomes(&relay, on_the_way, 4.0).await;
+    answer.store(true, Ordering::SeqCst);
+    all_settled(&client, Duration::from_secs(60)).await;
+    becomes(&relay, on_the_way, 0.0).await;
 }

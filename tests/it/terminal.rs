@@ -375,3 +375,47 @@ async fn nothing_is_wider_than_a_terminal_and_colours_are_for_terminals() {
         }
     }
 }
+
+/// Whoever looks on sees how fast it goes, and how long it will take; a pipe gets the end only.
+#[tokio::test]
+async fn a_replay_says_at_a_terminal_how_fast_it_goes_and_what_is_left() {
+    let scene = Scene::new(|_| Reply::status(422)).await;
+    insert(&scene.client, "t", 30).await;
+    let relay = scene.start();
+    eventually("all are dead", SOON, async || {
+        count(&scene.client, "dead_letters").await == 30
+    })
+    .await;
+    relay.stop().await;
+    let url = &scene.database.url;
+    let replay = ["replay", "--topic", "t", "--rate", "10"];
+    let shown = at_terminal(url, &[], ("never", 1), &replay).await;
+    let said: Vec<(u32, u32, f64)> = shown
+        .split("\r\x1b[K")
+        .filter_map(|line| {
+            let (gone, line) = line.strip_prefix("job 1: ")?.split_once(" of 30, ")?;
+            let (rate, left) = line.split_once(" in a second, ")?;
+            let left = left.strip_suffix(" left").expect("it says what is left");
+            assert!(left.ends_with('s'), "{line}");
+            let left = left.trim_end_matches("ms").trim_end_matches('s');
+            Some((
+                gone.parse().unwrap(),
+                rate.parse().unwrap(),
+                left.parse().unwrap(),
+            ))
+        })
+        .collect();
+    assert!(said.len() > 2, "{shown:?}");
+    assert!(said.is_sorted_by_key(|(gone, ..)| *gone), "{said:?}");
+    // Its first second may have more: a bucket is full at first.
+    assert!(said.iter().all(|(_, rate, _)| *rate <= 60), "{said:?}");
+    assert!(shown.ends_with("job 1: done, 30 sent again\n"), "{shown:?}");
+    let relay = scene.start();
+    eventually("all are dead again", SOON, async || {
+        count(&scene.client, "dead_letters").await == 30
+    })
+    .await;
+    relay.stop().await;
+    let piped = says(url, &["replay", "--topic", "t"]).await;
+    assert_eq!(piped, "job 2: 30 messages\njob 2: done, 30 sent again\n");
+}

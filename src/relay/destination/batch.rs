@@ -119,6 +119,10 @@ impl Way {
             }
         }
         let deliveries = first_of(&ticket.left, count);
+        let _on_the_way = ticket
+            .left
+            .front()
+            .map(|first| desk.metrics.on_the_way(&first.policy.name));
         tokio::select! {
             biased;
             () = cut => ControlFlow::Break(()),

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     delivery::{Client, Endpoint},
     message::{Class, Delivery, Outcome},
+    metrics::Metrics,
     relay::{
         crash::{self, Point},
         renewal::Lifeline,
@@ -72,6 +73,7 @@ pub(in crate::relay) struct Desk {
     /// Turns true when nothing more may be started.
     pub(in crate::relay) stopping: watch::Receiver<bool>,
     pub(in crate::relay) tracer: Tracer,
+    pub(in crate::relay) metrics: Metrics,
 }
 
 /// Reports what it still holds when it is dropped, however its worker ends.
@@ -139,6 +141,7 @@ impl Way {
             report.started = Some(now);
             let (trace, span) = desk.tracer.begin(&report.policy, &[&report.delivery]);
             report.span = span;
+            let _on_the_way = desk.metrics.on_the_way(&report.policy.name);
             let outcome = tokio::select! {
                 biased;
                 // Another relay may deliver it from now on.

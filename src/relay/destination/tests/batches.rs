@@ -12,6 +12,7 @@ use crate::{
     delivery::batch::Config as Batch,
     lab::receiver::{Receiver, Reply, Request},
     message::Class,
+    metrics::Metrics,
     relay::{Tracer, renewal::Lifeline},
 };
 
@@ -78,6 +79,7 @@ impl Stage {
                 total: Arc::new(Semaphore::new(8)),
                 stopping: stopped,
                 tracer: Tracer::new(StdRng::seed_from_u64(1), None),
+                metrics: Metrics::new(),
             },
             inbox,
             stopping,
