@@ -32,6 +32,7 @@ max_due_age = "5m"
 operators_file = "/run/operators"
 readers_file = "/run/readers"
 callbacks_url = "https://outbox.example.com"
+public = true
 writers_file = "/run/writers"
 signers_file = "/run/signers"
 max_body = "2MiB"

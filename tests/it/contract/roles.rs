@@ -193,7 +193,10 @@ async fn the_relay_can_run_all_that_it_runs() {
         store.pause("e", mandate("why", "me")).await.unwrap(),
         Some(true)
     );
-    assert_eq!(store.resume("e", Mandate::default()).await.unwrap(), Some(true));
+    assert_eq!(
+        store.resume("e", Mandate::default()).await.unwrap(),
+        Some(true)
+    );
     let schedules = [crate::schedules::schedule("s", "0 * * * *", Missed::Once)];
     run_once(&store, &schedules).await.unwrap();
     outbox
