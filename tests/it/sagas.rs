@@ -1,5 +1,6 @@
 //! Work of several steps: what participants receive, what follows from their answers, and what an operator can do.
 mod doors;
+mod example;
 mod faults;
 mod next_step;
 mod plans;
