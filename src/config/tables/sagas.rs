@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{MILLISECOND, actions, policy};
+use super::{DAY, MILLISECOND, actions, policy};
 use crate::{
     config::{reader::Section, units},
     delivery::Endpoint,
@@ -103,7 +103,7 @@ fn step(
     let retry = policy("retry");
     let undo_retry = policy("undo_retry");
     let duration = |key| {
-        let given = section.duration(key, MILLISECOND, MILLISECOND..);
+        let given = section.duration(key, MILLISECOND, MILLISECOND..=365 * DAY);
         section.has(key).then_some(given)
     };
     let both = [OnExhausted::Park, OnExhausted::Compensate].map(|what| (what.as_str(), what));

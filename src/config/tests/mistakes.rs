@@ -164,6 +164,7 @@ defaults.trace = "yes" => line 1, defaults.trace: expected true or false, found 
 [[sagas]] ; name = "s" ; [[sagas.steps]] ; name = "a" ; to = "billing" ; do = "a/../b" => sagas[0].steps[0].do: must be a path that begins with /
 [[sagas]] ; name = "s" ; [[sagas.steps]] ; name = "a" ; to = "billing" ; do = "/a" ; retry = "x" => line 7, sagas[0].steps[0].retry: there are no [[retries]] with the name "x"
 [[sagas]] ; name = "s" ; [[sagas.steps]] ; name = "a" ; to = "billing" ; do = "/a" ; on_exhausted = "stop" => expected "park" or "compensate", found "stop"
+[[sagas]] ; name = "s" ; [[sagas.steps]] ; name = "a" ; to = "billing" ; do = "/a" ; timeout = "400d" => line 7, sagas[0].steps[0].timeout: must be from 1ms to 365d, found "400d"
 [[sagas]] ; name = "s" ; [[sagas.steps]] ; name = "a" ; to = "billing" ; do = "/a" ; lapse = "1h" => line 7, sagas[0].steps[0].lapse: the step is not async
 [[sagas]] ; name = "s" ; steps = [{ name = "a", to = "billing", do = "/a" }, { name = "a", to = "billing", do = "/a" }] => sagas[0].steps[1].name: an earlier step is called a, too
 [[sagas]] ; name = "s" ; steps = [{ name = "a", to = "billing", do = "/a" }] ; [[sagas]] ; name = "s" ; steps = [{ name = "a", to = "billing", do = "/a" }] => line 5, sagas[1].name: there is another saga "s"
