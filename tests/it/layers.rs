@@ -305,6 +305,10 @@ fn every_test_that_a_page_names_exists() {
     }
     for page in ["tests/field-cases.md", "tests/threat-model.md"] {
         let text = fs::read_to_string(root().join(page)).unwrap();
+        assert!(
+            !text.contains("not built yet"),
+            "{page}: what is built has a test, or is MISSING one"
+        );
         let named: Vec<&str> = text
             .split('`')
             .skip(1)

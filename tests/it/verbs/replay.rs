@@ -329,6 +329,28 @@ async fn a_replay_waits_for_a_claim_and_none_is_half_seen() {
 }
 
 #[tokio::test]
+async fn a_replay_leaves_what_is_known_of_its_endpoint_as_it_is() {
+    let outbox = Outbox::new().await;
+    let me = outbox.relay().await;
+    outbox.insert("'k', null::timestamptz").await;
+    let id = bury(&outbox, &me, true).await.ids[0];
+    let state = "update outbox.endpoints set breaker = 'open', breaker_until = now() + interval '1 hour', openings = 2, successes = 3,
+                        failures = 7, not_before = now() + interval '1 minute'";
+    outbox.run(state).await;
+    let known = async || {
+        let row = "select e::text from outbox.endpoints e";
+        outbox.one::<String>(row, &[]).await
+    };
+    let before = known().await;
+    let replayed = outbox
+        .store
+        .replay(id, None, false, false, Mandate::default())
+        .await;
+    assert_eq!(replayed.unwrap(), (vec![id], 0));
+    assert_eq!(known().await, before);
+}
+
+#[tokio::test]
 async fn what_the_application_inserted_again_is_not_overwritten() {
     let outbox = Outbox::new().await;
     let me = outbox.relay().await;
