@@ -45,6 +45,7 @@ max_lost = 2
 
 [http]
 listen = "[::1]:9090"
+public = false
 max_due_age = "10m"
 
 [history]

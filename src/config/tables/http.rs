@@ -24,17 +24,20 @@ pub(crate) fn http(section: &Section<'_>) -> (admin::Config, Option<Duration>) {
     let sample_every = section.duration("sample_every", 15 * SECOND, SECOND..=60 * MINUTE);
     let operators_file = section.path("operators_file", "/run/secrets/operators");
     let readers_file = section.path("readers_file", "/run/secrets/readers");
+    let writers_file = section.path("writers_file", "/run/secrets/writers");
     // Health and metrics may be asked for from anywhere: what the API takes and gives, tokens and payloads, may not pass in the clear.
-    let has_api = operators_file.is_some() || readers_file.is_some();
+    let has_tokens = [&operators_file, &readers_file, &writers_file]
+        .iter()
+        .any(|file| file.is_some());
     let public = section.flag("public", false);
     let beyond = listen.filter(|listen| !listen.ip().to_canonical().is_loopback());
     let at = beyond.map_or_else(String::new, |listen| listen.to_string());
     section.check(
-        &["listen", "operators_file", "readers_file"],
-        beyond.is_none() || !has_api || public,
+        &["listen", "operators_file", "readers_file", "writers_file"],
+        beyond.is_none() || !has_tokens || public,
         || {
             format!(
-                "with operators_file or readers_file the API would be at {at} for other hosts, in plain HTTP, tokens and payloads \
+                "with operators_file, readers_file or writers_file the API would be at {at} for other hosts, in plain HTTP, tokens and payloads \
                  too: listen at a loopback address, or put something that speaks TLS before it and say public = true"
             )
         },
@@ -49,7 +52,6 @@ pub(crate) fn http(section: &Section<'_>) -> (admin::Config, Option<Duration>) {
         callbacks.is_none() || section.has("listen"),
         || "means something only with listen".into(),
     );
-    let writers_file = section.path("writers_file", "/run/secrets/writers");
     let signers_file = section.path("signers_file", "/run/secrets/signers");
     let config = admin::Config {
         listen,

@@ -79,8 +79,9 @@ const MISTAKES: &str = r#"
 relay.batch = 1.5 => line 1, relay.batch: expected a whole number such as 200, found the number 1.5
 http.listen = "9090" => line 1, http.listen: expected an address and a port such as "127.0.0.1:9090" or "[::]:9090", found "9090"
 http.listen = "localhost:9090" => line 1, http.listen: expected an address and a port such as "127.0.0.1:9090" or "[::]:9090", found "localhost:9090"
-http.listen = "0.0.0.0:9090" ; http.readers_file = "/r" => line 1, http.listen: with operators_file or readers_file the API would be at 0.0.0.0:9090 for other hosts, in plain HTTP, tokens and payloads too: listen at a loopback address, or put something that speaks TLS before it and say public = true
+http.listen = "0.0.0.0:9090" ; http.readers_file = "/r" => line 1, http.listen: with operators_file, readers_file or writers_file the API would be at 0.0.0.0:9090 for other hosts, in plain HTTP, tokens and payloads too: listen at a loopback address, or put something that speaks TLS before it and say public = true
 http.listen = "[::ffff:10.0.0.1]:9090" ; http.operators_file = "/o" ; http.public = false => the API would be at [::ffff:10.0.0.1]:9090 for other hosts
+http.listen = "192.0.2.1:9090" ; http.writers_file = "/w" => the API would be at 192.0.2.1:9090 for other hosts
 http.public = 1 => line 1, http.public: expected true or false, found the number 1
 history.record = "some" => line 1, history.record: expected "all", "failures" or "none", found "some"
 http.sample_every = "0s" => line 1, http.sample_every: must be from 1s to 1h, found "0s"
