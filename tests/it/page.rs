@@ -1,6 +1,8 @@
 //! The page for operators, in a real browser: it shows what is there, does what it is told, and everybody can use it.
 //!
 //! What happens in the browser stands in `page/*.mjs`; what the database says then stands here.
+mod sagas;
+
 use std::{env, process::Stdio};
 
 use outbox_relay::lab::receiver::{Receiver, Reply};
@@ -200,6 +202,7 @@ async fn everybody_can_use_it() {
     stage.given["screenshots"] = json!(screenshots.ok());
     let job = "select outbox.start_job('replay', p_error => 'nothing says this')";
     stage.client.execute(job, &[]).await.unwrap();
+    stage.sagas().await;
     stage.browse("axe.mjs").await;
 }
 

@@ -12,6 +12,8 @@ const TONES = {
   no_route: "bad", held: "warn", behind: "info", scheduled: "info", leased: "info", due: "info", pending: "info",
   dead: "bad", rejected: "bad", gone: "bad", unsendable: "bad", panicked: "bad", expired: "bad", open: "bad", attempts: "bad", max_age: "bad",
   replayed: "info", discarded: "quiet", cancelled: "quiet", key_released: "info", locked: "warn",
+  succeeded: "good", compensating: "warn", compensated: "warn", parked: "bad",
+  refused: "bad", unknown: "warn", resume: "info", resume_with_new_key: "info", rerun: "info", back_unsent: "warn", back_unknown: "warn",
 };
 
 export function tone(word) {

@@ -12,11 +12,14 @@ import { failures } from "./views/failures.js";
 import { jobs } from "./views/jobs.js";
 import { message } from "./views/message.js";
 import { overview } from "./views/overview.js";
+import { saga } from "./views/saga.js";
+import { sagas } from "./views/sagas.js";
 import { history, messages } from "./views/search.js";
 
 const VIEWS = [
   ["overview", "Overview", overview], ["endpoints", "Endpoints", endpoints], ["failures", "Failures", failures],
-  ["messages", "Messages", messages], ["history", "History", history], ["jobs", "Jobs", jobs], ["message", null, message],
+  ["messages", "Messages", messages], ["history", "History", history], ["sagas", "Sagas", sagas], ["jobs", "Jobs", jobs],
+  ["message", null, message], ["saga", null, saga],
 ];
 
 const main = document.getElementById("main");
@@ -49,7 +52,7 @@ function here() {
 async function route(moved) {
   const place = here();
   const found = VIEWS.find(([name]) => name === place.name);
-  const same = shown?.name === place.name && place.name !== "message";
+  const same = shown?.name === place.name && !["message", "saga"].includes(place.name);
   stop();
   for (const link of nav.children) {
     if (link.dataset.view === place.name) {

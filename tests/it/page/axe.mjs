@@ -5,6 +5,7 @@ import { browse, given, go, signIn, violations } from "./browser.mjs";
 const VIEWS = [
   ["overview", "overview?since=15m"], ["endpoints", "endpoints"], ["failures", "failures?since=15m"], ["dead", "messages?state=dead&endpoint=shop"],
   ["pending", "messages?state=pending"], ["delivered", "messages?state=delivered"], ["history", "history?endpoint=shop"], ["message", `message/${given.nasty}`], ["jobs", "jobs"], ["job", "jobs/1"],
+  ["sagas", "sagas"], ["saga", `saga/${given.sagas.one}`],
 ];
 const SIZES = [["desktop", { width: 1280, height: 800 }], ["phone", { width: 360, height: 740 }]];
 
@@ -37,5 +38,14 @@ await browse(async (page) => {
   await page.getByRole("button", { name: "Replay all that match…" }).click();
   await page.getByRole("dialog").getByRole("rowheader").first().waitFor();
   await look(page, "replay");
+  await page.keyboard.press("Escape");
+  await go(page, `saga/${given.sagas.one}`);
+  await page.getByRole("button", { name: "Run again…" }).click();
+  await look(page, "rerun");
+  await page.keyboard.press("Escape");
+  await go(page, "sagas?name=stuck&status=parked");
+  await page.getByRole("button", { name: "Run all again…" }).click();
+  await page.getByRole("dialog").getByRole("rowheader").first().waitFor();
+  await look(page, "many");
 });
 assert.deepEqual(found, []);

@@ -68,15 +68,16 @@ export function history(parameters, frame) {
     ["Then", (row) => (row.settlement === row.outcome ? "" : badge(row.settlement)), "key"],
     ["What was said", (row) => row.error ?? row.reason ?? "", "error"],
   ], (row) => JSON.stringify(row.place), "No attempt matches. Take a filter away, or choose a longer span of time.");
-  return search({ name: "history", title: "History", parameters: pick(parameters, fields), fields, rows, frame, field: "history", actions: [] });
+  return search({ name: "history", title: "History", parameters: pick(parameters, fields), fields, rows, frame, field: "history", actions: [], unit: ["line", "lines"] });
 }
 
 /** What of the parameters is a filter here. */
-function pick(parameters, fields) {
+export function pick(parameters, fields) {
   return Object.fromEntries(fields.map(({ name }) => [name, parameters[name]]).filter(([, value]) => value));
 }
 
-function search({ name, title, aside, parameters, fields, rows, frame, field, actions }) {
+/** A view of such a list. `unit` = what one and many of its rows are called; `above` = what stands before the rows, `also(signal)` keeps that up to date. */
+export function search({ name, title, aside, parameters, fields, rows, frame, field, actions, unit = ["message", "messages"], above, also }) {
   const narrow = matchMedia("(max-width: 720px)").matches;
   const used = fields.filter((one) => parameters[one.name]).length;
   const endpoints = h("datalist", { id: "endpoints" });
@@ -91,7 +92,7 @@ function search({ name, title, aside, parameters, fields, rows, frame, field, ac
   const still = h("p", { class: "help", hidden: true }, "The list stands still while more than its first page is shown. ",
     h("button", { type: "button", class: "quiet", on: { click: () => { shown = []; pages = 0; frame.refresh(); } } }, "Back to the newest"));
   const foot = h("div", { class: "buttons more", hidden: true }, more, lots);
-  const element = h("div", {}, h("div", { class: "title" }, h("h1", { tabindex: "-1" }, title), aside), details,
+  const element = h("div", {}, h("div", { class: "title" }, h("h1", { tabindex: "-1" }, title), aside), details, above,
     h("div", { class: "results" }, tally, h("div", { class: "buttons" }, actions)), still, rows.element, foot);
   let shown = [];
   let next = null;
@@ -109,6 +110,7 @@ function search({ name, title, aside, parameters, fields, rows, frame, field, ac
   async function refresh(signal) {
     // What somebody has paged through must not move under their eyes.
     if (pages > 1) return;
+    await also?.(signal);
     const page = await get(name, { ...parameters, limit: PAGE }, signal);
     if (pages > 1) return;
     pages = 1;
@@ -137,7 +139,7 @@ function search({ name, title, aside, parameters, fields, rows, frame, field, ac
 
   function show() {
     rows.show(shown);
-    const text = `${count(shown.length)}${next ? " or more" : ""} ${name === "history" ? (shown.length === 1 ? "line" : "lines") : shown.length === 1 ? "message" : "messages"}`;
+    const text = `${count(shown.length)}${next ? " or more" : ""} ${unit[shown.length === 1 ? 0 : 1]}`;
     if (tally.textContent !== text) tally.textContent = text;
     foot.hidden = !next;
     still.hidden = pages < 2;
