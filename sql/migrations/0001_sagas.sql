@@ -27,9 +27,9 @@ CREATE TABLE outbox.sagas (
     unsure      text[]      NOT NULL DEFAULT '{}',
     trail       jsonb       NOT NULL DEFAULT '[]',
     UNIQUE (name, key),
-    CONSTRAINT "name: 1 to 64 letters, digits, - _ . and a letter or digit first"
+    CONSTRAINT "name: 1 to 64 letters, digits, - _ . but none of - _ . first"
         CHECK (name ~ '^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$'),
-    CONSTRAINT "key: 1 to 1024 bytes; the same name and key start no second saga"
+    CONSTRAINT "key: 1 to 1024 bytes, of one saga of each name"
         CHECK (octet_length(key) BETWEEN 1 AND 1024),
     CONSTRAINT "input: at most 1 MiB (1048576 bytes)"
         CHECK (octet_length(input::text) <= 1048576),

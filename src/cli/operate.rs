@@ -117,7 +117,8 @@ pub(super) async fn check(config: &Config, json: bool) -> Result<(), Failure> {
         }
         Client::new(endpoint).map_err(relay::Error::from)?;
         let leads = |route: &Route| route.endpoints().any(|name| name == endpoint.name);
-        if !config.routes.iter().any(leads) {
+        let mut steps = config.sagas.plans.iter().flat_map(|plan| &plan.steps);
+        if !config.routes.iter().any(leads) && !steps.any(|step| step.to == endpoint.name) {
             report.warn("  ", "no route leads to it");
         }
     }

@@ -1,7 +1,7 @@
 //! What an operator reads of an attempt.
 
 use crate::{
-    message::{Delivery, Outcome, Settlement},
+    message::{Class, Delivery, Outcome, Settlement},
     trace::Context,
 };
 
@@ -19,6 +19,11 @@ pub(super) fn attempt(
         tracing::debug!(message.id = %id, topic, endpoint, attempt, duration = ?outcome.duration, "delivered");
         return;
     }
+    // A step of a saga that its participant has taken on, or that was asked how it stands.
+    if let (Settlement::PutOff(_), Class::Success) = (settlement, outcome.class) {
+        tracing::debug!(message.id = %id, topic, endpoint, attempt, duration = ?outcome.duration, "not done yet");
+        return;
+    }
     let trace = span.or_else(|| Context::of_row(&delivery.headers));
     let trace_id = trace.map(|trace| trace.trace_id());
     let span_id = span.map(|span| span.span_id());
@@ -27,6 +32,10 @@ pub(super) fn attempt(
         Settlement::Retry(delay) | Settlement::PutOff(delay) => tracing::warn!(
             message.id = %id, topic, endpoint, attempt, outcome = %outcome.class, error, retry_in = ?delay, trace_id, span_id,
             "delivery failed"
+        ),
+        Settlement::Dead(reason) if delivery.step.is_some() => tracing::warn!(
+            message.id = %id, topic, endpoint, attempt, outcome = %outcome.class, error, reason = %reason, trace_id, span_id,
+            "given up: its saga goes back, or is parked"
         ),
         Settlement::Dead(reason) => tracing::error!(
             message.id = %id, topic, endpoint, attempt, outcome = %outcome.class, error, reason = %reason, trace_id, span_id,
