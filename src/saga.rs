@@ -9,6 +9,7 @@ mod plan;
 use std::{fmt, time::Duration};
 
 use serde::Deserialize;
+use serde_json::Value;
 use uuid::Uuid;
 
 pub use self::plan::{OnExhausted, Plan, Planned, name, path};
@@ -183,9 +184,21 @@ impl fmt::Display for Phase {
 /// What of an answer becomes the output of its step: the body, if it is JSON that PostgreSQL takes, as it was written.
 pub fn output(body: &[u8]) -> Option<&str> {
     let text = std::str::from_utf8(body).ok()?;
-    // Into strings and numbers, not over them: a lone surrogate or a number beyond all bounds would be refused when it is stored.
-    serde_json::from_str::<serde_json::Value>(text).ok()?;
-    Some(text)
+    // Into strings and numbers, not over them: a lone surrogate, a NUL or a number beyond all bounds would be refused when it is
+    // stored or taken apart, and with it the settle of all that goes with it.
+    let value = serde_json::from_str(text).ok()?;
+    (!has_nul(&value)).then_some(text)
+}
+
+fn has_nul(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\0'),
+        Value::Array(values) => values.iter().any(has_nul),
+        Value::Object(members) => members
+            .iter()
+            .any(|(name, value)| name.contains('\0') || has_nul(value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
 }
 
 #[cfg(test)]
@@ -237,13 +250,21 @@ mod tests {
         for text in [
             "{\"b\":1,\"a\":1.10}",
             " null ",
-            "\"\\u0000\"",
             "[]",
             "12345678901234567890.5",
         ] {
             assert_eq!(output(text.as_bytes()), Some(text));
         }
-        for body in [&b""[..], b"ok", b"{", b"\xff", b"\"\\ud800\"", b"1e999"] {
+        for body in [
+            &b""[..],
+            b"ok",
+            b"{",
+            b"\xff",
+            b"\"\\ud800\"",
+            b"1e999",
+            b"[\"a\\u0000\"]",
+            b"{\"\\u0000\": 1}",
+        ] {
             assert_eq!(output(body), None, "{body:?}");
         }
         let deep = "[".repeat(200) + &"]".repeat(200);

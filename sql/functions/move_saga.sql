@@ -30,6 +30,7 @@ BEGIN
               FROM (SELECT o.key, o.value FROM json_each(v_saga.outputs) AS o (key, value) WHERE o.key <> v_name
                     UNION ALL
                     SELECT v_name, p_output) o);
+        v_saga.unsure := array_remove(v_saga.unsure, v_name);
     END IF;
     IF v_saga.phase = 'do' AND p_event = 'skip' AND v_saga.trail -> -1 ->> 'event' = 'unknown' THEN
         v_saga.unsure := v_saga.unsure || v_name;

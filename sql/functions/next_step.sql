@@ -9,8 +9,8 @@
 -- pipeline), a failure parks the saga until an operator decides, unless it is to go back anyway. So does what ran out of
 -- attempts where its step does not say on_exhausted = compensate, and every failed undo.
 --
--- Parameters: the plan; done = the names of the steps that were done, with this one if it is; unsure = of those that an operator
--- skipped though nobody knows; phase and at = what was asked of
+-- Parameters: the plan; done = the names of the steps that were done, with this one if it is; unsure = of those that may
+-- be done though that is not known of them now: skipped by an operator, or sent before under another key; phase and at = what was asked of
 -- which step; event = done (also: undone), refused (a definite no), unknown (given up on, and nobody knows), skip (an operator says:
 -- go on without it), back_unsent and back_unknown (it is to go back, and nothing is in flight: the step was never sent, or was);
 -- back = a cancel, or the deadline, wants it to go back.
@@ -39,7 +39,8 @@ BEGIN
         v_from := p_at - 1;
         v_unknown := false;
     ELSIF p_event IN ('done', 'skip') THEN
-        IF p_back AND NOT v_past AND NOT (v_pivot AND p_event = 'done') THEN
+        -- A pivot that was skipped may be done.
+        IF p_back AND NOT v_past AND NOT (v_pivot AND (p_event = 'done' OR NOT v_step ? 'undo')) THEN
             v_from := p_at;
         ELSIF p_at + 1 < jsonb_array_length(p_steps) THEN
             status := 'running';
@@ -62,6 +63,11 @@ BEGIN
             RETURN;
         END IF;
         v_from := CASE WHEN v_unknown THEN p_at ELSE p_at - 1 END;
+    END IF;
+    IF p_phase = 'do' THEN
+        -- An earlier key or generation may have come further, this step included.
+        SELECT greatest(v_from, max(s.n - 1)) INTO v_from
+          FROM jsonb_array_elements(p_steps) WITH ORDINALITY AS s (step, n) WHERE s.step ->> 'name' = ANY (p_unsure);
     END IF;
     SELECT s.n - 1 INTO at_step
       FROM jsonb_array_elements(p_steps) WITH ORDINALITY AS s (step, n)

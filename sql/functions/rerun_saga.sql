@@ -48,7 +48,13 @@ BEGIN
            deadline_at = clock_timestamp() + (s.deadline_at - s.created_at),
            outputs = coalesce((SELECT json_object_agg(o.key, o.value) FROM json_each(s.outputs) AS o (key, value)
                                 WHERE o.key = ANY (v_kept)), '{}'),
-           unsure = ARRAY(SELECT u.name FROM unnest(s.unsure) AS u (name) WHERE u.name = ANY (v_kept)),
+           -- What an earlier generation did, or may have done, from there on is undone should this one go back.
+           unsure = CASE WHEN s.status = 'compensated' THEN '{}' ELSE s.unsure || ARRAY(
+               SELECT o.key FROM json_object_keys(s.outputs) AS o (key) WHERE o.key <> ALL (v_kept || s.unsure)
+               UNION ALL
+               SELECT s.steps -> s.at_step ->> 'name'
+                WHERE s.status = 'parked' AND s.phase = 'do' AND s.trail -> -1 ->> 'event' = 'unknown'
+                  AND s.steps -> s.at_step ->> 'name' <> ALL (s.unsure)) END,
            trail = s.trail || jsonb_strip_nulls(jsonb_build_object(
                'generation', s.generation + 1, 'step', s.steps -> v_from -> 'name', 'phase', 'do', 'event', 'rerun',
                'at', clock_timestamp(), 'input_before', CASE WHEN p_input IS NOT NULL THEN s.input::text END, 'why', p_why, 'by', p_by))

@@ -148,8 +148,8 @@ BEGIN
             IF cardinality(v_dead_steps) > 0 THEN
                 v_moved := outbox.advance(
                     v_dead_steps,
-                    ARRAY(SELECT CASE WHEN p_reason[u.n] = 'rejected' AND (p_outcome[u.n] <> 'unsendable' OR p_attempt[u.n] <= 1)
-                                      THEN 'refused' ELSE 'unknown' END
+                    -- One that could not even be made of the row is our mistake, not the business's no.
+                    ARRAY(SELECT CASE WHEN p_reason[u.n] = 'rejected' AND p_outcome[u.n] <> 'unsendable' THEN 'refused' ELSE 'unknown' END
                             FROM unnest(v_dead_steps) WITH ORDINALITY AS s (id, i)
                            CROSS JOIN LATERAL (SELECT array_position(p_id, s.id) AS n) u ORDER BY s.i),
                     NULL,
@@ -174,8 +174,11 @@ BEGIN
                            sent_to = CASE WHEN p_lane = '' THEN v.destination ELSE m.sent_to END,
                            step = CASE WHEN v.poll IS NULL THEN m.step
                                        WHEN v.poll = '' THEN m.step - 'poll' - 'polled_since'
-                                       ELSE jsonb_build_object('polled_since', extract(epoch FROM v_now)) || m.step
-                                            || jsonb_build_object('poll', v.poll) END
+                                       -- The first 2xx of a time, or of the next one when that has lapsed.
+                                       ELSE m.step || jsonb_build_object('poll', v.poll, 'polled_since',
+                                            CASE WHEN extract(epoch FROM v_now) - (m.step ->> 'polled_since')::double precision
+                                                      < coalesce((m.step ->> 'lapse')::double precision, 3600)
+                                                 THEN m.step -> 'polled_since' ELSE to_jsonb(extract(epoch FROM v_now)) END) END
                       FROM unnest(v_ways, p_id, p_seq, p_generation, p_settlement, p_delay, p_endpoint, p_attempt, p_outcome,
                                   p_status, p_error, p_response, p_duration, p_ago, p_request, p_response_headers, p_poll)
                            AS v (way, id, seq, generation, settlement, delay, destination, attempt, outcome,

@@ -15,23 +15,37 @@ DECLARE
     v_saga outbox.sagas;
     v_row  outbox.messages;
     v_sent boolean;
+    v_there boolean;
+    v_to   text;
+    v_lost integer;
+    v_since double precision;   -- since it died, in seconds
 BEGIN
     too_late := false;
     SELECT * INTO v_saga FROM outbox.sagas s WHERE s.id = p_saga;
     IF v_saga.status = 'running' THEN
         SELECT * INTO v_row FROM outbox.messages m
          WHERE m.id = v_saga.message AND m.endpoint = v_saga.steps -> v_saga.at_step ->> 'to';
-        IF NOT FOUND THEN RETURN; END IF;
-        INSERT INTO outbox.lanes (topic, endpoint) VALUES (v_row.topic, v_row.endpoint) ON CONFLICT (topic, endpoint) DO NOTHING;
-        PERFORM FROM outbox.lanes l WHERE l.topic = v_row.topic AND l.endpoint = v_row.endpoint FOR UPDATE SKIP LOCKED;
+        v_there := FOUND;
+        v_to := v_saga.steps -> v_saga.at_step ->> 'to';
+        INSERT INTO outbox.lanes (topic, endpoint) VALUES ('saga:' || v_saga.name, v_to) ON CONFLICT (topic, endpoint) DO NOTHING;
+        PERFORM FROM outbox.lanes l WHERE l.topic = 'saga:' || v_saga.name AND l.endpoint = v_to FOR UPDATE SKIP LOCKED;
         IF NOT FOUND THEN RETURN; END IF;
         -- Under the lock, in new snapshots: what is leased now stays leased.
         IF EXISTS (SELECT FROM outbox.leases l
-                    WHERE l.topic = v_row.topic AND l.lane_endpoint = v_row.endpoint AND v_row.id = ANY (l.ids))
+                    WHERE l.topic = 'saga:' || v_saga.name AND l.lane_endpoint = v_to AND v_saga.message = ANY (l.ids))
         THEN RETURN; END IF;
-        SELECT * INTO v_row FROM outbox.messages m WHERE m.id = v_row.id AND m.endpoint = v_row.endpoint FOR UPDATE SKIP LOCKED;
-        IF NOT FOUND THEN RETURN; END IF;
-        v_sent := v_row.attempts + v_row.lost + v_row.throttled + v_row.generation > 0;
+        -- Of one whose message somebody removed by hand nobody knows.
+        v_sent := true;
+        v_lost := 0;
+        IF v_there THEN
+            SELECT * INTO v_row FROM outbox.messages m WHERE m.id = v_row.id AND m.endpoint = v_row.endpoint FOR UPDATE SKIP LOCKED;
+            IF NOT FOUND THEN RETURN; END IF;
+            v_sent := v_row.attempts + v_row.lost + v_row.throttled + v_row.generation > 0;
+            v_lost := v_row.lost;
+        END IF;
+    ELSIF v_saga.status = 'parked' THEN
+        SELECT d.lost, extract(epoch FROM clock_timestamp() - d.died_at)::double precision INTO v_lost, v_since
+          FROM outbox.dead_letters d WHERE d.id = v_saga.message;
     END IF;
     -- What it is now, and not what it was before the locks.
     SELECT * INTO v_saga FROM outbox.sagas s
@@ -47,8 +61,10 @@ BEGIN
           FROM outbox.move_saga(p_saga,
                    CASE WHEN coalesce(v_sent, v_saga.trail -> -1 ->> 'event' <> 'refused') THEN 'back_unknown' ELSE 'back_unsent' END,
                    p_error => p_error, p_why => p_why, p_by => p_by,
-                   p_delay => CASE WHEN v_row.lost > 0 THEN coalesce((v_row.step ->> 'timeout')::double precision,
-                       (SELECT e.timeout FROM outbox.endpoints e WHERE e.endpoint = v_row.endpoint), 60) ELSE 0 END) m;
+                   p_delay => CASE WHEN v_lost > 0 THEN greatest(0, coalesce(
+                       (v_saga.steps -> v_saga.at_step ->> 'timeout')::double precision,
+                       (SELECT e.timeout FROM outbox.endpoints e WHERE e.endpoint = v_saga.steps -> v_saga.at_step ->> 'to'), 60)
+                       - coalesce(v_since, 0)) ELSE 0 END) m;
         too_late := status IS NULL;
         IF too_late THEN RETURN; END IF;
         PERFORM outbox.ensure_partitions();

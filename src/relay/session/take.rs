@@ -26,15 +26,20 @@ fn of_step(delivery: &Delivery, outcome: &Outcome, settlement: Settlement) -> Se
     let Some(step) = &delivery.step else {
         return settlement;
     };
-    // What was polled is gone: the step itself is sent again.
-    if step.is_lost_by(outcome.status) {
-        return Settlement::PutOff(Duration::ZERO);
-    }
     match settlement {
+        // Of what it asked for: that is no word of the business about what it has taken on.
+        Settlement::Dead(Reason::Rejected)
+            if step.poll.is_some() && outcome.status != Some(422) =>
+        {
+            Settlement::Dead(Reason::Attempts)
+        }
         // Its participant works on it: it says later how that ends, or is asked, or the same is sent again.
         Settlement::Delivered if step.is_begun_by(outcome.status) => {
-            let poll = outcome.poll.as_ref();
-            let next = poll.map(|poll| poll.after.unwrap_or(saga::POLL));
+            let next = match &outcome.poll {
+                Some(poll) => Some(poll.after.unwrap_or(saga::POLL)),
+                // Its place is the one that was asked at.
+                None => step.poll.as_ref().map(|_| saga::POLL),
+            };
             Settlement::PutOff(next.map_or(step.lapse(), |next| next.min(step.lapse())))
         }
         settlement => settlement,

@@ -2,7 +2,7 @@
 use std::{
     collections::HashSet,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -387,4 +387,51 @@ async fn a_failed_undo_parks_and_steps_are_no_messages_to_the_other_verbs() {
     let found = "select count(*) from outbox.find_sagas(p_status => 'compensated', p_error => 'UNPROCESSABLE', p_step => 'charge')";
     assert_eq!(call(client, found).await.unwrap(), "1");
     assert_nothing_left(client).await;
+}
+
+#[tokio::test]
+async fn what_another_key_or_generation_may_have_done_is_undone_too() {
+    // The charge fails in a way that nobody knows of, then works, then is refused.
+    let phase = Arc::new(Mutex::new(503));
+    let answer = phase.clone();
+    let scene = scene(move |path, _| match path {
+        "/charge" => Reply::status(*answer.lock().unwrap()),
+        _ => Reply::status(200),
+    })
+    .await;
+    let client = &scene.client;
+    let saga = begin(client, "o-1", PLAN).await;
+    let relay = relay(&scene, 1);
+    assert_eq!(ended(client, saga).await, "parked");
+    *phase.lock().unwrap() = 422;
+    let resume = format!("outbox.resume_saga('{saga}', true)");
+    assert_eq!(call(client, &resume).await.unwrap(), "running");
+    assert_eq!(ended(client, saga).await, "compensated");
+    let first = ["reserve", "charge", "charge", "refund", "release"];
+    assert_eq!(asked(&scene), paths(&first));
+    let refund = scene.receiver.requests()[3].clone();
+    assert_eq!(header(&refund, "saga-forward-outcome"), "unknown");
+
+    *phase.lock().unwrap() = 200;
+    let plan = PLAN.replace(r#", "pivot": true"#, "");
+    let saga = begin(client, "o-2", &plan).await;
+    assert_eq!(ended(client, saga).await, "succeeded");
+    *phase.lock().unwrap() = 422;
+    let rerun = format!("outbox.rerun_saga('{saga}', 'charge')");
+    call(client, &rerun).await.unwrap();
+    assert_eq!(ended(client, saga).await, "compensated");
+    let second = ["reserve", "charge", "ship", "charge", "refund", "release"];
+    assert_eq!(asked(&scene)[first.len()..], paths(&second));
+    relay.stop().await;
+
+    // One whose message somebody removed.
+    let saga = begin(client, "o-3", PLAN).await;
+    let tended: i32 = one(client, "select begun from outbox.tend_sagas('{}', 10)").await;
+    assert_eq!(tended, 1);
+    client
+        .execute("delete from outbox.messages", &[])
+        .await
+        .unwrap();
+    let cancel = format!("outbox.cancel_saga('{saga}')");
+    assert_eq!(call(client, &cancel).await.unwrap(), "compensating");
 }
